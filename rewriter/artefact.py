@@ -1,0 +1,67 @@
+"""A trained model as a folder: config.json, features.json, words.txt, characters.txt, weights.npz (float16)."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rewriter.config import FeaturesConfig, ModelConfig
+from rewriter.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from rewriter.model import RewriterModel
+
+MODEL_FILE = "config.json"
+FEATURES_FILE = "features.json"
+WEIGHTS_FILE = "weights.npz"
+PRETRAINED = Path(__file__).parent / "pretrained" / "zh"
+
+
+def save_artefact(directory: Path, model: "RewriterModel", features: FeaturesConfig, vocabulary: Vocabulary) -> None:
+    """Writes the whole folder, weights as float16."""
+    directory.mkdir(parents=True, exist_ok=True)
+    model.config.save(directory / MODEL_FILE)
+    features.save(directory / FEATURES_FILE)
+    vocabulary.save(directory)
+    save_weights(directory / WEIGHTS_FILE, model)
+
+
+def load_features(directory: Path) -> tuple[FeaturesConfig, Vocabulary]:
+    """Reads what is needed to make a model's arrays, without the model."""
+    return FeaturesConfig.load(directory / FEATURES_FILE), Vocabulary.load(directory)
+
+
+def load_model(directory: Path) -> "RewriterModel":
+    """Builds the model of a folder, with its weights; raises ValueError if they do not fit its configuration."""
+    from rewriter.model import RewriterModel
+
+    if not (directory / MODEL_FILE).is_file():
+        raise ValueError(f"{directory}: expected a model (a folder with {MODEL_FILE}), found none")
+    model = RewriterModel(ModelConfig.load(directory / MODEL_FILE), FeaturesConfig.load(directory / FEATURES_FILE))
+    load_weights(directory / WEIGHTS_FILE, model)
+    return model
+
+
+def save_weights(path: Path, model: "RewriterModel") -> None:
+    """Stores each weight under its path in the model. The file is the same for every Keras backend."""
+    from keras import ops
+
+    arrays = {_name(w.path): ops.convert_to_numpy(w.value).astype(np.float16) for w in model.trainable_variables}
+    np.savez_compressed(path, allow_pickle=False, **arrays)
+
+
+def load_weights(path: Path, model: "RewriterModel") -> None:
+    """Raises ValueError naming the first weight that is missing or has another shape."""
+    with np.load(path) as stored:
+        for weight in model.trainable_variables:
+            name = _name(weight.path)
+            found = stored[name] if name in stored else None
+            if found is None or found.shape != tuple(weight.shape):
+                shape = "none" if found is None else found.shape
+                raise ValueError(f"{path}: expected {name} of shape {tuple(weight.shape)}, found {shape}")
+            weight.assign(found.astype(np.float32))
+
+
+def _name(path: str) -> str:
+    """The path below the model, whose own name Keras numbers."""
+    return path.split("/", 1)[1]

@@ -1,0 +1,92 @@
+"""Typed configuration: validated where it is born, saved beside the artefact it describes."""
+
+import tomllib
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rewriter.tokenizer import Granularity
+
+
+class _Config(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Reads a .json or .toml file; raises pydantic.ValidationError naming every key that does not fit."""
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".toml":
+            return cls.model_validate(tomllib.loads(text))
+        return cls.model_validate_json(text)
+
+    def save(self, path: Path) -> None:
+        """Writes JSON."""
+        path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+class FeaturesConfig(_Config):
+    """How a conversation becomes arrays. Part of every model: a change here is a change of the model."""
+
+    granularity: Granularity = Granularity.WORD
+    function_words: tuple[str, ...] = tuple("是 的 里 有 我 不 很 和 在 中 把 对 去 吗 说 就".split())
+    characters_per_token: int = Field(default=6, ge=1, description="characters that compose a token; the rest is cut")
+    max_history_turns: int = Field(default=10, ge=0, description="the oldest turns beyond these are not read")
+    max_source_tokens: int = Field(default=256, ge=8, description="tokens and turn ends of a conversation")
+    max_utterance_tokens: int = Field(default=96, ge=1, description="longer utterances are refused, never cut")
+
+    @property
+    def max_turn_id(self) -> int:
+        """The turn id of the bank, one beyond the oldest turn's (see ``features``)."""
+        return self.max_history_turns + 2
+
+
+class ModelConfig(_Config):
+    """Size and parts of the model. The paper's plain T-Ptr-lambda has ``copy_state`` and ``occurrence`` off."""
+
+    num_words: int = Field(ge=1, description="word vocabulary with its special tokens")
+    num_characters: int = Field(ge=1, description="character vocabulary with padding and unknown")
+    hidden_dim: int = 256
+    intermediate_dim: int = 1024
+    character_dim: int = 64
+    num_heads: int = 4
+    num_encoder_layers: int = 4
+    num_decoder_layers: int = 2
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    copy_state: bool = Field(default=True, description="tell the decoder where it copied last and what is not written")
+    occurrence: bool = Field(default=True, description="tell the encoder which words stand in utterance and history")
+
+
+class DataShare(_Config):
+    """Prepared examples and how many of them an epoch sees: 1.0 all, 0.25 a fresh random quarter, 2.0 all twice."""
+
+    path: str
+    share: float = Field(default=1.0, gt=0)
+
+
+class TrainingConfig(_Config):
+    """One stage of training: which examples, for how long, with which optimiser."""
+
+    data: tuple[DataShare, ...]
+    validation: str
+    epochs: int = Field(ge=1)
+    patience: int = Field(default=3, ge=1, description="epochs without a better validation score before stopping")
+    batch_size: int = 64
+    learning_rate: float = 5e-4
+    warmup_steps: int = 500
+    final_learning_rate: float = 1e-5
+    weight_decay: float = 0.01
+    gradient_clip_norm: float = 1.0
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    word_dropout: float = Field(default=0.1, ge=0, lt=1, description="share of words that show only their characters")
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    checkpoint_every_steps: int = 500
+    validation_examples: int = Field(default=1000, ge=1, description="decoded after each epoch")
+    seed: int = 1
+
+
+class Recipe(_Config):
+    """Everything that makes a shipped model: sizes and the stages of its training, in order."""
+
+    model: dict[str, float | bool] = Field(default_factory=dict, description="ModelConfig fields; vocabulary sizes come from the data")
+    stages: dict[str, TrainingConfig]

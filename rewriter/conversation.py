@@ -1,0 +1,65 @@
+"""What the rewriter reads (a conversation) and what it gives back (a rewrite with the origin of every piece)."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """The turns said so far, oldest first, and the incoming turn that is to be made self-contained."""
+
+    history: tuple[str, ...]
+    utterance: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """A conversation with the rewrite that a person wrote for its utterance."""
+
+    conversation: Conversation
+    reference: str
+
+
+class Origin(Enum):
+    """Where a piece of a rewrite was copied from."""
+
+    HISTORY = "history"
+    UTTERANCE = "utterance"
+    FUNCTION_WORD = "function word"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of a rewrite and the place it was copied from; offsets count Unicode code points, ends are exclusive.
+
+    ``turn`` indexes the history, oldest turn first; it is ``len(history)`` for the utterance and -1 for a word of the
+    function-word bank, whose ``source_start`` and ``source_end`` are 0.
+    """
+
+    start: int
+    end: int
+    origin: Origin
+    turn: int
+    source_start: int
+    source_end: int
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """The self-contained turn.
+
+    ``confidence`` is the model's probability of exactly this rewrite (0 to 1). ``history_gates`` holds, for each
+    written token, the share of the copy distribution that lay on the history (the paper's lambda).
+    """
+
+    text: str
+    spans: tuple[Span, ...]
+    confidence: float
+    history_gates: tuple[float, ...] = ()
+
+    @classmethod
+    def unchanged(cls, conversation: Conversation, confidence: float) -> "Rewrite":
+        """The utterance exactly as it was typed."""
+        text = conversation.utterance
+        span = Span(0, len(text), Origin.UTTERANCE, len(conversation.history), 0, len(text))
+        return cls(text, (span,) if text else (), confidence)

@@ -1,0 +1,76 @@
+"""Rewrites a corpus and compares with its references: a JSON report, a table, and the errors side by side."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rewriter.conversation import Example, Rewrite
+from rewriter.corpus import Corpus, untouched
+from rewriter.inference import Rewriter
+from rewriter.metrics import RestorationEdits, metric_tokens, negative_em, restoration_edits, score
+
+QUALITY_KEYS = ("em", "bleu1", "bleu2", "bleu4", "rouge1", "rouge2", "rougeL", "f1", "f2", "f3", "negative_em")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """``report`` has the keys of QUALITY_KEYS (0 to 1) and some facts; ``rewrites`` are in the corpus's order."""
+
+    report: dict[str, Any]
+    rewrites: tuple[Rewrite, ...]
+
+
+def evaluate(rewriter: Rewriter, corpus: Corpus) -> Evaluation:
+    """Scores the rewrites of a corpus, and of its references as utterances that need nothing (negative_em).
+
+    Raises ValueError if the corpus has no readable line.
+    """
+    if not corpus.examples:
+        raise ValueError(f"{corpus.path}: expected at least one readable line, found none")
+    started = time.monotonic()
+    rewrites = rewriter.rewrite([example.conversation for example in corpus.examples])
+    seconds = time.monotonic() - started
+    negatives = untouched(corpus.examples)
+    utterances = [example.conversation.utterance for example in corpus.examples]
+    references = [example.reference for example in corpus.examples]
+    kept = rewriter.rewrite([example.conversation for example in negatives])
+    report: dict[str, Any] = {
+        **score(utterances, references, [rewrite.text for rewrite in rewrites]),
+        "negative_em": negative_em(references, [rewrite.text for rewrite in kept]),
+        "lines": len(corpus.examples),
+        "unreadable_lines": len(corpus.errors),
+        "rewrites_per_second": len(corpus.examples) / seconds,
+    }
+    return Evaluation(report, tuple(rewrites))
+
+
+def write_errors(path: Path, corpus: Corpus, rewrites: Sequence[Rewrite]) -> int:
+    """Writes every rewrite that differs from its reference, side by side, as text; returns how many there are."""
+    blocks = []
+    for number, example, rewrite in zip(corpus.line_numbers, corpus.examples, rewrites, strict=True):
+        if metric_tokens(example.reference) != metric_tokens(rewrite.text):
+            edits = restoration_edits(example.conversation.utterance, example.reference, rewrite.text)
+            blocks.append(_error_block(number, example, rewrite, edits))
+    path.write_text("\n".join(blocks), encoding="utf-8")
+    return len(blocks)
+
+
+def write_report(path: Path, report: dict[str, Any]) -> None:
+    path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+def _error_block(number: int, example: Example, rewrite: Rewrite, edits: RestorationEdits) -> str:
+    lines = [f"line {number}", *(f"  history    {turn}" for turn in example.conversation.history)]
+    lines += [
+        f"  utterance  {example.conversation.utterance}",
+        f"  reference  {example.reference}",
+        f"  ours       {rewrite.text}   (confidence {rewrite.confidence:.2f})",
+    ]
+    for name in ("inserted", "missed", "wrong"):
+        pieces = getattr(edits, name)
+        if pieces:
+            lines.append(f"  {name:<10} {' | '.join(pieces)}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,242 @@
+"""T-Ptr-lambda: reads the features of a conversation, gives a distribution over its positions for each written token.
+
+Three verbs: ``encode`` (source -> memory), ``decode`` (memory + prefix -> log-probabilities), ``call`` (both, for
+training). ``start`` and ``step`` are the same decoder with its keys and values cached, for ``decoding``.
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from rewriter.alignment import copy_priorities
+from rewriter.config import FeaturesConfig, ModelConfig
+from rewriter.features import PADDING_TURN, UTTERANCE_TURN
+from rewriter.layers import DecoderLayer, EncoderLayer, KeysValues, sinusoid
+from rewriter.pointer import Pointer, copy_log_probs
+from rewriter.vocabulary import EOT
+
+_NEVER = -1e9
+
+
+class Memory(NamedTuple):
+    """A source, read once. Every field has the batch in front."""
+
+    embedded: Any  # (B, S, D) tokens without position or turn
+    states: Any  # (B, S, D) encoder states
+    history: tuple[KeysValues, ...]  # per decoder layer
+    utterance: tuple[KeysValues, ...]  # per decoder layer
+    pointer_keys: tuple[Any, Any]  # (B, S, D) each
+    history_mask: Any  # (B, 1, S) bool, the bank included
+    utterance_mask: Any  # (B, 1, S) bool
+    copyable: Any  # (B, 1, S) bool, whatever can be written
+    same_token: Any  # (B, S, S) float32, 1 where two positions hold the same word
+
+
+class State(NamedTuple):
+    """What the decoder remembers between steps. N rows: batch, or batch times beams; T steps at most."""
+
+    prefix: tuple[KeysValues, ...]  # per decoder layer, (N, H, T, D / H)
+    frontier: Any  # (N,) int32, the first utterance position that is not yet written
+    history_gates: Any  # (N, T) float32
+
+
+class RewriterModel(keras.Model):
+    """See the module. The first positions of every source are the bank of function words."""
+
+    def __init__(self, config: ModelConfig, features: FeaturesConfig, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+        self.num_function_words = len(features.function_words)
+        self.max_characters = features.characters_per_token
+        size = (config.hidden_dim, config.intermediate_dim, config.num_heads, config.dropout)
+        self.word_embedding = keras.layers.Embedding(config.num_words, config.hidden_dim, name="word_embedding")
+        self.character_embedding = keras.layers.Embedding(
+            config.num_characters, config.character_dim, name="character_embedding"
+        )
+        self.compose_characters = keras.layers.Dense(config.hidden_dim, name="compose_characters")
+        self.turn_embedding = keras.layers.Embedding(features.max_turn_id + 1, config.hidden_dim, name="turn_embedding")
+        self.occurrence_embedding = (
+            keras.layers.Embedding(4, config.hidden_dim, name="occurrence_embedding") if config.occurrence else None
+        )
+        self.source_norm = keras.layers.LayerNormalization(epsilon=1e-5, name="source_norm")
+        self.encoder_norm = keras.layers.LayerNormalization(epsilon=1e-5, name="encoder_norm")
+        self.dropout = keras.layers.Dropout(config.dropout, name="dropout")
+        self.encoder = [EncoderLayer(*size, name=f"encoder_{i}") for i in range(config.num_encoder_layers)]
+        self.decoder = [DecoderLayer(*size, name=f"decoder_{i}") for i in range(config.num_decoder_layers)]
+        self.start_embedding = keras.layers.Embedding(1, config.hidden_dim, name="start_embedding")
+        self.read_last = keras.layers.Dense(config.hidden_dim, name="read_last") if config.copy_state else None
+        self.read_frontier = keras.layers.Dense(config.hidden_dim, name="read_frontier") if config.copy_state else None
+        self.prefix_norm = keras.layers.LayerNormalization(epsilon=1e-5, name="prefix_norm")
+        self.pointer = Pointer(config.hidden_dim, config.copy_state, name="pointer")
+        self.build()
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes all weights at once: their shapes follow from the configuration, not from the first batch."""
+        characters = self.max_characters * self.config.character_dim
+        self.compose_characters.build((None, None, characters))
+        for layer in self._flatten_layers(include_self=False, recursive=False):
+            if not layer.built:
+                layer.build((None, None, self.config.hidden_dim))
+        self.built = True
+
+    def encode(self, source: dict[str, Any], training: bool | None = None) -> Memory:
+        """``source`` as ``features.collate`` gives it: word_ids, turn_ids, copy_ids (B, S), character_ids (B, S, C)."""
+        turn_ids = source["turn_ids"]
+        history_mask = (turn_ids > UTTERANCE_TURN)[:, None]
+        utterance_mask = (turn_ids == UTTERANCE_TURN)[:, None]
+        readable = turn_ids != PADDING_TURN
+        same = (source["copy_ids"][:, :, None] == source["copy_ids"][:, None]) & readable[:, None] & readable[:, :, None]
+        embedded = self._embed(source["word_ids"], source["character_ids"])
+        states = self._encode(embedded, turn_ids, same, training)
+        return Memory(
+            embedded=embedded,
+            states=states,
+            history=tuple(layer.history_attention.project(states) for layer in self.decoder),
+            utterance=tuple(layer.utterance_attention.project(states) for layer in self.decoder),
+            pointer_keys=self.pointer.project(states),
+            history_mask=history_mask,
+            utterance_mask=utterance_mask,
+            copyable=(readable & (source["word_ids"] != EOT))[:, None],
+            same_token=ops.cast(same, "float32"),
+        )
+
+    def _embed(self, word_ids: Any, character_ids: Any) -> Any:
+        """A token is its word (where frequent) plus its characters, in their order: (B, S), (B, S, C) -> (B, S, D)."""
+        characters = self.character_embedding(character_ids)
+        characters = ops.where((character_ids > 0)[..., None], characters, ops.zeros_like(characters))
+        shape = ops.shape(characters)
+        flat = ops.reshape(characters, (shape[0], shape[1], self.max_characters * self.config.character_dim))
+        return self.word_embedding(word_ids) + self.compose_characters(flat)
+
+    def _encode(self, embedded: Any, turn_ids: Any, same: Any, training: bool | None) -> Any:
+        x = embedded + self.turn_embedding(turn_ids)
+        x = x + ops.cast(sinusoid(_position_in_turn(turn_ids), self.config.hidden_dim), x.dtype)
+        if self.occurrence_embedding is not None:
+            in_utterance = ops.any(same & (turn_ids == UTTERANCE_TURN)[:, None], axis=-1)
+            said_before = (turn_ids > UTTERANCE_TURN) & (ops.arange(ops.shape(turn_ids)[1]) >= self.num_function_words)
+            in_history = ops.any(same & said_before[:, None], axis=-1)
+            x = x + self.occurrence_embedding(ops.cast(in_utterance, "int32") + 2 * ops.cast(in_history, "int32"))
+        x = self.dropout(self.source_norm(x), training=training)
+        # The bank stays out of the encoder: its words mean the same in every conversation.
+        bank, said = x[:, : self.num_function_words], x[:, self.num_function_words :]
+        mask = (turn_ids != PADDING_TURN)[:, None, self.num_function_words :]
+        for layer in self.encoder:
+            said = layer(said, mask, training=training)
+        return self.encoder_norm(ops.concatenate([bank, said], axis=1))
+
+    def decode(self, memory: Memory, positions: Any, training: bool | None = None) -> Any:
+        """Log-probabilities of the whole prefix at once: ``positions`` (B, T) int32, each token's source position.
+
+        Returns (B, T, S): at t, log p of writing the word at each source position after the first t tokens.
+        """
+        length = ops.shape(positions)[1]
+        last = ops.concatenate([ops.full_like(positions[:, :1], -1), positions[:, :-1]], axis=1)
+        frontier = self._frontiers(memory, last)
+        x = self._prefix(memory, last, frontier, ops.arange(length), training)
+        causal_mask = (ops.arange(length)[:, None] >= ops.arange(length)[None])[None]
+        for index, layer in enumerate(self.decoder):
+            output = self._decoder_layer(index, x, layer.project(x), causal_mask, memory, training)
+            x = output.hidden
+        attention, _ = self._point(memory, output, last, frontier)
+        return copy_log_probs(attention, memory.same_token)
+
+    def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        """``inputs`` is a source with ``positions`` (B, T), the target, padded with -1. Returns ``decode``'s."""
+        return self.decode(self.encode(inputs, training=training), inputs["positions"], training=training)
+
+    def start(self, memory: Memory, max_length: int) -> State:
+        """The state before the first step; ``memory`` of N rows."""
+        rows = ops.shape(memory.states)[0]
+        heads, width = self.config.num_heads, self.config.hidden_dim // self.config.num_heads
+        empty = ops.zeros((rows, heads, max_length, width), dtype=self.compute_dtype)
+        return State(
+            prefix=tuple(KeysValues(empty, empty) for _ in self.decoder),
+            frontier=_first(memory.utterance_mask[:, 0]),
+            history_gates=ops.zeros((rows, max_length), dtype="float32"),
+        )
+
+    def step(self, memory: Memory, state: State, last: Any, index: Any) -> tuple[Any, State]:
+        """One token further. ``last`` (N,) int32, the position just copied (-1 at the start); ``index`` its number.
+
+        Returns log-probabilities (N, S) in which every word stands once, at the place from which it would be copied,
+        and the new state.
+        """
+        size = ops.shape(memory.states)[1]
+        in_utterance = memory.utterance_mask[:, 0]
+        frontier = ops.where(_at(in_utterance, last), ops.maximum(state.frontier, last + 1), state.frontier)
+        x = self._prefix(memory, last[:, None], frontier[:, None], index[None], training=False)
+        max_length = state.history_gates.shape[1]
+        prefix_mask = (ops.arange(max_length) <= index)[None, None]
+        prefix = []
+        for number, layer in enumerate(self.decoder):
+            new = layer.project(x)
+            at = (0, 0, index, 0)
+            prefix.append(KeysValues(*(ops.slice_update(old, at, n) for old, n in zip(state.prefix[number], new, strict=True))))
+            output = self._decoder_layer(number, x, prefix[-1], prefix_mask, memory, training=False)
+            x = output.hidden
+        attention, gate = self._point(memory, output, last[:, None], frontier[:, None])
+        log_probs = copy_log_probs(attention, memory.same_token)[:, 0]
+        positions = ops.arange(size)[None]
+        priority = copy_priorities(ops, positions, last[:, None], frontier[:, None], in_utterance, size)
+        best = ops.max(ops.where(memory.same_token > 0, priority[:, None], -1), axis=-1)
+        is_place = (priority == best) & memory.copyable[:, 0]
+        gates = ops.slice_update(state.history_gates, (0, index), gate)
+        return ops.where(is_place, log_probs, _NEVER), State(tuple(prefix), frontier, gates)
+
+    def _prefix(self, memory: Memory, last: Any, frontier: Any, index: Any, training: bool | None) -> Any:
+        """What the decoder reads at each step (copy state): the token written last, where it stood, and the frontier."""
+        started = (last >= 0)[..., None]
+        token = ops.take_along_axis(memory.embedded, ops.maximum(last, 0)[..., None], axis=1)
+        x = ops.where(started, token, self.start_embedding(ops.zeros_like(last)))
+        x = x + ops.cast(sinusoid(index, self.config.hidden_dim), x.dtype)[None]
+        if self.read_last is not None:
+            selective_read = ops.take_along_axis(memory.states, ops.maximum(last, 0)[..., None], axis=1)
+            x = x + ops.where(started, self.read_last(selective_read), ops.zeros_like(x))
+            x = x + self.read_frontier(ops.take_along_axis(memory.states, frontier[..., None], axis=1))
+        return self.dropout(self.prefix_norm(x), training=training)
+
+    def _decoder_layer(
+        self, index: int, x: Any, prefix: KeysValues, prefix_mask: Any, memory: Memory, training: bool | None
+    ) -> Any:
+        history, utterance = memory.history[index], memory.utterance[index]
+        return self.decoder[index](
+            x, prefix, prefix_mask, history, memory.history_mask, utterance, memory.utterance_mask, training=training
+        )
+
+    def _point(self, memory: Memory, output: Any, last: Any, frontier: Any) -> tuple[Any, Any]:
+        positions = ops.arange(ops.shape(memory.states)[1])
+        is_next = (positions == last[..., None] + 1) & (last >= 0)[..., None]
+        is_frontier = positions == frontier[..., None]
+        history_mask = memory.history_mask & memory.copyable
+        return self.pointer(output, memory.pointer_keys, history_mask, memory.utterance_mask, is_next, is_frontier)
+
+    def _frontiers(self, memory: Memory, last: Any) -> Any:
+        """The frontier before each token: (B, T) positions copied last -> (B, T)."""
+        in_utterance = memory.utterance_mask[:, 0]
+        steps = ops.where(_at(in_utterance, last), last + 1, 0)
+        length = ops.shape(last)[1]
+        so_far = ops.arange(length)[:, None] >= ops.arange(length)[None]
+        furthest = ops.max(ops.where(so_far[None], steps[:, None], 0), axis=-1)
+        # Padding of the target may point past the end.
+        return ops.minimum(ops.maximum(furthest, _first(in_utterance)[:, None]), ops.shape(in_utterance)[1] - 1)
+
+
+def _first(mask: Any) -> Any:
+    """Index of the first True of each row: (B, S) -> (B,) int32."""
+    return ops.cast(ops.argmax(ops.cast(mask, "int32"), axis=-1), "int32")
+
+
+def _at(mask: Any, position: Any) -> Any:
+    """The mask's value at each position, False at -1: (B, S), (B,) or (B, T) -> like position."""
+    flat = position[:, None] if len(position.shape) == 1 else position
+    found = ops.take_along_axis(mask, ops.maximum(flat, 0), axis=1) & (flat >= 0)
+    return found[:, 0] if len(position.shape) == 1 else found
+
+
+def _position_in_turn(turn_ids: Any) -> Any:
+    """How many positions of the same turn came before: (B, S) -> (B, S) int32."""
+    size = ops.shape(turn_ids)[1]
+    earlier = ops.arange(size)[:, None] > ops.arange(size)[None]
+    same_turn = turn_ids[:, :, None] == turn_ids[:, None]
+    return ops.sum(ops.cast(same_turn & earlier[None], "int32"), axis=-1)

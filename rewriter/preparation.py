@@ -1,0 +1,121 @@
+"""From text files to everything that training reads: vocabulary, features configuration and arrays."""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from rewriter.config import FeaturesConfig
+from rewriter.conversation import Example
+from rewriter.corpus import read_corpus, read_dialogues, untouched
+from rewriter.dataset import PreparedExamples
+from rewriter.features import Features, UtteranceTooLongError
+from rewriter.selfsupervised import ExampleMaker
+from rewriter.tokenizer import Tokenizer
+from rewriter.vocabulary import Vocabulary
+
+log = logging.getLogger(__name__)
+
+FEATURES_FILE = "features.json"
+REPORT_FILE = "report.json"
+# The annotated corpus is small beside the dialogues, but its words are the ones that matter.
+_CORPUS_WEIGHT = 10
+
+
+def prepare(
+    corpus_path: Path,
+    output: Path,
+    *,
+    dialogue_paths: Sequence[Path] = (),
+    dialogues_per_file: int = 25000,
+    validation_lines: int = 1000,
+    max_words: int = 12000,
+    config: FeaturesConfig | None = None,
+    seed: int = 1,
+) -> dict[str, int]:
+    """Writes prepared examples to ``output`` and returns (and writes) the counts of what was read, used and left out.
+
+    The last ``validation_lines`` readable lines of the corpus become the validation set; training lines that repeat one
+    of them are left out. Files: train, train_untouched, train_variants, validation, validation_untouched and, from
+    dialogues, pretraining (.npz each), words.txt, characters.txt, features.json, report.json.
+    """
+    config = config or FeaturesConfig()
+    corpus = read_corpus(corpus_path)
+    for error in corpus.errors:
+        log.warning("%s", error)
+    if len(corpus.examples) <= validation_lines:
+        raise ValueError(f"{corpus_path}: expected over {validation_lines} readable lines, found {len(corpus.examples)}")
+    validation = list(corpus.examples[len(corpus.examples) - validation_lines :])
+    rest = list(corpus.examples[: len(corpus.examples) - validation_lines])
+    train = [example for example in dict.fromkeys(rest) if example not in set(validation)]
+    tokenizer = Tokenizer(config.granularity)
+    maker = ExampleMaker(tokenizer, seed)
+    variants = _variants(train, maker, copies=2)
+    pretraining = [e for path in dialogue_paths for e in _from_dialogues(path, maker, dialogues_per_file)]
+    vocabulary = _vocabulary(train, pretraining, tokenizer, max_words)
+
+    output.mkdir(parents=True, exist_ok=True)
+    vocabulary.save(output)
+    config.save(output / FEATURES_FILE)
+    counts = {
+        "lines": len(corpus.examples) + len(corpus.errors),
+        "unreadable_lines": len(corpus.errors),
+        "repeated_lines_left_out": len(rest) - len(train),
+    }
+    features = Features(config, vocabulary)
+    parts = {
+        "train": train,
+        "train_untouched": untouched(train),
+        "train_variants": variants,
+        "validation": validation,
+        "validation_untouched": untouched(validation),
+        "pretraining": pretraining,
+    }
+    for name, examples in parts.items():
+        if examples:
+            prepared = encode_examples(features, examples)
+            prepared.save(output / f"{name}.npz")
+            counts[name] = len(prepared)
+            counts[f"{name}_not_copyable"] = int((prepared.target_lengths == 0).sum())
+            counts[f"{name}_too_long"] = len(examples) - len(prepared)
+    (output / REPORT_FILE).write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
+    return counts
+
+
+def encode_examples(features: Features, examples: Iterable[Example]) -> PreparedExamples:
+    """Encodes conversations and aligns their references; utterances that are too long are left out."""
+    sources, targets = [], []
+    for example in examples:
+        try:
+            source = features.encode(example.conversation)
+        except UtteranceTooLongError:
+            continue
+        sources.append(source)
+        targets.append(features.target(source, example.reference))
+    return PreparedExamples.from_sources(sources, targets)
+
+
+def _variants(examples: Sequence[Example], maker: ExampleMaker, copies: int) -> list[Example]:
+    """Other incomplete turns that the same references complete: each reference with another phrase taken out."""
+    made = {maker.corrupt(e.conversation.history, e.reference) for e in examples for _ in range(copies)}
+    return sorted((variant for variant in made - set(examples) if variant), key=repr)
+
+
+def _from_dialogues(path: Path, maker: ExampleMaker, most: int) -> Iterator[Example]:
+    """About one example a turn, from the first ``most`` conversations of a file."""
+    for turns in islice(read_dialogues(path), most):
+        yield from maker.from_dialogue(turns, most=len(turns))
+
+
+def _vocabulary(
+    train: Sequence[Example], pretraining: Sequence[Example], tokenizer: Tokenizer, max_words: int
+) -> Vocabulary:
+    counts: Counter[str] = Counter()
+    for examples, weight in ((train, _CORPUS_WEIGHT), (pretraining, 1)):
+        for example in examples:
+            for text in (*example.conversation.history, example.reference):
+                for token in tokenizer.tokenize(text):
+                    counts[token.surface] += weight
+    return Vocabulary.build(counts, max_words)

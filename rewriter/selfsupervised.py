@@ -1,0 +1,127 @@
+"""Training examples from conversations that nobody annotated.
+
+After RaST (Hao et al. 2021, "Robust dialogue utterance rewriting as sequence tagging", section 4): find a phrase that a
+turn shares with the turns before it, leave it out or put a pronoun in its place, and learn to restore it.
+"""
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from rewriter.conversation import Conversation, Example
+from rewriter.tokenizer import Token, Tokenizer
+
+_CLAUSE_END = re.compile(r"[。！？!?；;…，,、\n：:~]+")
+_PUNCTUATION = re.compile(r"[^\w\s]+|_")
+_THINGS = ("它", "这", "那", "这个", "那个", "它", "这个", "这")
+_PEOPLE = ("他", "她", "他", "这个人")
+_PLACES = ("那里", "那", "这里", "那边")
+_MIN_CHARACTERS, _MAX_CHARACTERS = 2, 30
+
+
+class ExampleMaker:
+    """Makes examples from conversations; the same seed makes the same examples."""
+
+    def __init__(self, tokenizer: Tokenizer, seed: int, pronoun_share: float = 0.35, untouched_share: float = 0.3):
+        self._tokenizer = tokenizer
+        self._random = random.Random(seed)
+        self._pronoun_share = pronoun_share
+        self._untouched_share = untouched_share
+
+    def from_dialogue(self, turns: Sequence[str], most: int) -> Iterator[Example]:
+        """Yields up to ``most`` examples of short turns without punctuation, as people type them."""
+        clauses = [_clauses(turn) for turn in turns]
+        later = [(index, clause) for index, group in enumerate(clauses[1:], 1) for clause in group]
+        self._random.shuffle(later)
+        made = 0
+        for index, reference in later:
+            if made == most:
+                return
+            history = self._history(clauses[:index], reference)
+            example = self.corrupt(history, reference) if history else None
+            if example is None:
+                continue
+            made += 1
+            if self._random.random() < self._untouched_share:
+                example = Example(Conversation(history, reference), reference)
+            yield example
+
+    def corrupt(self, history: Sequence[str], reference: str) -> Example | None:
+        """Takes a phrase out of ``reference`` that the history can give back; None if it has none."""
+        said = [[token.surface for token in self._tokenizer.tokenize(turn)] for turn in history]
+        tokens = self._tokenizer.tokenize(reference)
+        phrases = [p for p in _shared_phrases(tokens, said) if p[1] - p[0] < len(tokens)]
+        if not phrases:
+            return None
+        # Longer phrases are rarer and teach more.
+        weights = [(end - start) ** 1.5 for start, end in phrases]
+        start, end = self._random.choices(phrases, weights)[0]
+        gap = self._pronoun(tokens[start:end])
+        utterance = reference[: tokens[start].start] + gap + reference[tokens[end - 1].end :]
+        return Example(Conversation(tuple(history), " ".join(utterance.split())), reference)
+
+    def _history(self, clauses: Sequence[Sequence[str]], reference: str) -> tuple[str, ...]:
+        """Picks one to four consecutive earlier turns, each cut to a clause, one of them sharing a word if any does."""
+        length = self._random.choices((1, 2, 3, 4), (1, 6, 2, 1))[0]
+        words = {t.surface for t in self._tokenizer.tokenize(reference) if is_content_word(t.surface)}
+        recent = [group for group in clauses if group][-length:]
+        history = []
+        for group in recent:
+            sharing = [clause for clause in group if any(word in clause for word in words)]
+            history.append(self._random.choice(sharing or list(group)))
+        return tuple(history)
+
+    def _pronoun(self, phrase: Sequence[Token]) -> str:
+        tag = _tags().get(phrase[-1].surface, "x")
+        if tag[0] not in "nxje" and tag != "eng" or self._random.random() > self._pronoun_share:
+            return ""
+        if tag == "nr":
+            return self._random.choice(_PEOPLE)
+        return self._random.choice(_PLACES if tag in ("ns", "s") else _THINGS)
+
+
+def is_content_word(word: str) -> bool:
+    """True for words worth leaving out: nouns, verbs, adjectives, names, numbers, times, and all jieba does not know."""
+    tag = _tags().get(word, "n" if len(word) > 1 or word.isascii() and word.isalnum() else "x")
+    return tag[0] in "nvaijltszbgm" and len(word) > 1 or tag[0] in "n" or word.isascii() and word.isalnum()
+
+
+def _clauses(turn: str) -> list[str]:
+    """Cuts a turn at its punctuation and joins neighbouring clauses while they stay short."""
+    clauses: list[str] = []
+    for piece in _CLAUSE_END.split(turn):
+        text = " ".join(_PUNCTUATION.sub("", piece).split())
+        if clauses and len(clauses[-1]) + len(text) < 12:
+            clauses[-1] += text
+        elif text:
+            clauses.append(text)
+    return [clause for clause in clauses if _MIN_CHARACTERS <= len(clause) <= _MAX_CHARACTERS]
+
+
+def _shared_phrases(tokens: Sequence[Token], said: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
+    """Ranges of tokens that stand in one turn of the history in the same order and hold a content word."""
+    phrases = []
+    surfaces = [token.surface for token in tokens]
+    for start in range(len(surfaces)):
+        for end in range(start + 1, len(surfaces) + 1):
+            phrase = surfaces[start:end]
+            if not any(_contains(turn, phrase) for turn in said):
+                break
+            if any(map(is_content_word, phrase)):
+                phrases.append((start, end))
+    return phrases
+
+
+def _contains(turn: Sequence[str], phrase: list[str]) -> bool:
+    return any(turn[i : i + len(phrase)] == phrase for i in range(len(turn) - len(phrase) + 1))
+
+
+@lru_cache(maxsize=1)
+def _tags() -> dict[str, str]:
+    """jieba's dictionary: word -> part of speech."""
+    import jieba
+
+    with jieba.get_dict_file() as lines:
+        fields = (line.decode("utf-8").split() for line in lines)
+        return {word: tag for word, _, tag in fields}

@@ -1,0 +1,91 @@
+"""Text to tokens. A token knows the characters it was made of, so that text can be restored from the user's own words."""
+
+import logging
+import re
+import unicodedata
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+_CHINESE_WORD = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f]+")
+# Marks without width or meaning of their own: they stay in the text but never make a token or tell two tokens apart.
+_INVISIBLE_CATEGORIES = ("Cf", "Mn", "Me")
+
+
+class Granularity(Enum):
+    """What a token is. In CHARACTER mode, words of Chinese characters are split, other words stay whole."""
+
+    WORD = "word"
+    CHARACTER = "character"
+
+
+@dataclass(frozen=True)
+class Token:
+    """``surface`` is the normalised word; ``start`` and ``end`` are code point offsets into the turn as it was typed."""
+
+    surface: str
+    start: int
+    end: int
+
+
+def normalize(text: str) -> str:
+    """Returns the form in which words are compared: NFKC, lower case, no invisible marks, white space collapsed."""
+    return " ".join("".join(_normalize_character(character) for character in text).split())
+
+
+@lru_cache(maxsize=65536)
+def _normalize_character(character: str) -> str:
+    category = unicodedata.category(character)
+    if category in _INVISIBLE_CATEGORIES:
+        return ""
+    if category in ("Cc", "Co", "Cn"):
+        return " "
+    folded = unicodedata.normalize("NFKC", character).lower()
+    # Lower-casing can bring forth combining marks of its own, as in the Turkish dotted I.
+    return "".join(c for c in folded if unicodedata.category(c) not in _INVISIBLE_CATEGORIES)
+
+
+class Tokenizer:
+    """Cuts turns into tokens with jieba. Loading its dictionary takes about a second; afterwards a turn takes 0.1 ms."""
+
+    def __init__(self, granularity: Granularity = Granularity.WORD) -> None:
+        self.granularity = granularity
+        self._jieba = _load_jieba()
+
+    def tokenize(self, text: str) -> list[Token]:
+        """Returns the tokens of a turn in order; white space makes none, and an empty turn has none."""
+        normalized, origins = _normalize_with_origins(text)
+        tokens = []
+        for word, start, end in self._jieba.tokenize(normalized):
+            if not word.strip():
+                continue
+            for first, last in self._pieces(word, start, end):
+                tokens.append(Token(normalized[first:last], origins[first], origins[last - 1] + 1))
+        return tokens
+
+    def _pieces(self, word: str, start: int, end: int) -> list[tuple[int, int]]:
+        if self.granularity is Granularity.CHARACTER and _CHINESE_WORD.fullmatch(word):
+            return [(position, position + 1) for position in range(start, end)]
+        return [(start, end)]
+
+
+@lru_cache(maxsize=1)
+def _load_jieba() -> Any:
+    import jieba
+
+    jieba.setLogLevel(logging.WARNING)
+    tokenizer = jieba.Tokenizer()
+    tokenizer.initialize()
+    return tokenizer
+
+
+def _normalize_with_origins(text: str) -> tuple[str, list[int]]:
+    """Returns the normalised text (white space not collapsed) and, for each of its characters, the index in ``text``."""
+    pieces: list[str] = []
+    origins: list[int] = []
+    for index, character in enumerate(text):
+        normalized = _normalize_character(character)
+        pieces.append(normalized)
+        origins.extend([index] * len(normalized))
+    return "".join(pieces), origins

@@ -1,0 +1,267 @@
+"""Training from prepared arrays, on any Keras backend. A killed run goes on where its last checkpoint was, exactly."""
+
+import csv
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+from tqdm import tqdm
+
+from rewriter.artefact import load_features, load_weights, save_artefact
+from rewriter.config import ModelConfig, Recipe, TrainingConfig
+from rewriter.dataset import Batch, PreparedExamples, count_batches, training_batches
+from rewriter.inference import compile_function, rewrite_greedily
+from rewriter.model import RewriterModel
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_FILE = "checkpoint.npz"
+HISTORY_FILE = "history.csv"
+CURVES_FILE = "curves.png"
+BEST_DIRECTORY = "best"
+_DECODING_BATCH = 64
+
+
+@dataclass
+class Progress:
+    """How far a run has come; saved in its checkpoints."""
+
+    epoch: int = 0
+    step: int = 0  # within the epoch
+    best_score: float = -1.0
+    epochs_since_best: int = 0
+    loss_sum: float = 0.0  # of the epoch
+    target_tokens: int = 0  # of the epoch
+    seconds: float = 0.0  # of the epoch
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+def train_recipe(prepared: Path, output: Path, recipe: Recipe) -> Path:
+    """Runs the stages of a recipe, each from the best model of the one before; returns the folder of the last best.
+
+    Run again after a kill, it goes on where it was.
+    """
+    best: Path | None = None
+    for name, stage in recipe.stages.items():
+        log.info("stage %s", name)
+        train_stage(prepared, output / name, stage, recipe.model, initial=best)
+        best = output / name / BEST_DIRECTORY
+    if best is None:
+        raise ValueError("expected a recipe with at least one stage, found none")
+    return best
+
+
+def train_stage(
+    prepared: Path,
+    output: Path,
+    config: TrainingConfig,
+    model_config: dict[str, Any],
+    initial: Path | None = None,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+) -> Progress:
+    """Trains one stage; ``output`` then holds ``best`` (a model folder), history.csv, curves.png and the checkpoint.
+
+    Goes on from the checkpoint in ``output`` if there is one; else starts from the weights of the folder ``initial``,
+    else from nothing. Stops early when the validation score (``validate``) has not risen for ``config.patience`` epochs.
+    """
+    keras.utils.set_random_seed(config.seed)
+    keras.config.set_dtype_policy(config.precision)
+    features, vocabulary = load_features(prepared)
+    sizes = {"num_words": len(vocabulary.words), "num_characters": len(vocabulary.characters)}
+    model = RewriterModel(ModelConfig.model_validate({**model_config, **sizes}), features)
+    parts = [(PreparedExamples.load(prepared / f"{share.path}.npz"), share.share) for share in config.data]
+    validation = PreparedExamples.load(prepared / f"{config.validation}.npz")
+    validation_untouched = PreparedExamples.load(prepared / f"{config.validation}_untouched.npz")
+    steps = count_batches(parts, config.batch_size)
+    compile_model(model, config, steps * config.epochs)
+    output.mkdir(parents=True, exist_ok=True)
+    progress = _resume_or_start(output / CHECKPOINT_FILE, model, initial)
+    followers = keras.callbacks.CallbackList(list(callbacks), model=model)
+    followers.on_train_begin()
+    decode = compile_function(model, rewrite_greedily)
+    while progress.epoch < config.epochs and progress.epochs_since_best < config.patience:
+        _run_epoch(model, parts, config, steps, progress, output)
+        subset = range(min(config.validation_examples, len(validation)))
+        scores = {
+            "exact_match": validate(decode, validation, subset),
+            "untouched": validate(decode, validation_untouched, subset),
+        }
+        logs = _finish_epoch(progress, scores)
+        log.info("%s", " ".join(f"{name}={value:.4g}" for name, value in logs.items()))
+        if progress.epochs_since_best == 0:
+            save_artefact(output / BEST_DIRECTORY, model, features, vocabulary)
+        followers.on_epoch_end(progress.epoch - 1, logs)
+        _write_history(output, progress.history)
+        save_checkpoint(output / CHECKPOINT_FILE, model, progress)
+    followers.on_train_end()
+    return progress
+
+
+def compile_model(model: RewriterModel, config: TrainingConfig, total_steps: int) -> None:
+    """AdamW with linear warm-up and cosine decay; neither biases nor norms nor embeddings decay."""
+    warmup = min(config.warmup_steps, max(1, total_steps // 5))
+    schedule = keras.optimizers.schedules.CosineDecay(
+        0.0,
+        max(1, total_steps - warmup),
+        alpha=config.final_learning_rate / config.learning_rate,
+        warmup_target=config.learning_rate,
+        warmup_steps=warmup,
+    )
+    optimizer = keras.optimizers.AdamW(
+        schedule, weight_decay=config.weight_decay, beta_2=0.98, global_clipnorm=config.gradient_clip_norm
+    )
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta", "embeddings"])
+    # XLA compiles every padded shape anew, which costs more than it saves except where JAX has no other way.
+    model.compile(optimizer, loss=CopyLoss(config.label_smoothing), jit_compile=keras.backend.backend() == "jax")
+
+
+class CopyLoss(keras.losses.Loss):
+    """Mean negative log-probability per target token; label smoothing spreads a share over all source positions.
+
+    ``y_true`` (B, T) positions, -1 where there is no target; ``y_pred`` (B, T, S) log-probabilities.
+    """
+
+    def __init__(self, label_smoothing: float = 0.0) -> None:
+        super().__init__(name="copy_loss", reduction="none", dtype="float32")
+        self.label_smoothing = label_smoothing
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        positions = ops.cast(y_true, "int32")
+        is_target = ops.cast(positions >= 0, "float32")
+        log_prob = ops.take_along_axis(y_pred, ops.maximum(positions, 0)[..., None], axis=2)[..., 0]
+        if self.label_smoothing:
+            uniform = ops.mean(y_pred, axis=-1)
+            log_prob = (1 - self.label_smoothing) * log_prob + self.label_smoothing * uniform
+        return -ops.sum(log_prob * is_target) / ops.maximum(ops.sum(is_target), 1.0)
+
+
+def validate(
+    decode: Callable[[Batch], Batch], examples: PreparedExamples, subset: Sequence[int]
+) -> float:
+    """Decoded exact match: the share of examples whose copied words are the reference's, word for word."""
+    order = sorted(subset, key=lambda index: int(examples.source_lengths[index]))
+    right = 0
+    for start in range(0, len(order), _DECODING_BATCH):
+        batch = examples.batch(order[start : start + _DECODING_BATCH])
+        targets = batch.pop("positions")
+        copied = decode(batch)["positions"]
+        for row, (target, positions) in enumerate(zip(targets, copied, strict=True)):
+            copy_ids = batch["copy_ids"][row]
+            wanted = copy_ids[target[target >= 0]][:-1]
+            found = copy_ids[positions[positions >= 0]]
+            right += len(wanted) > 0 and np.array_equal(wanted, found)
+    return right / len(order)
+
+
+def _run_epoch(
+    model: RewriterModel,
+    parts: Sequence[tuple[PreparedExamples, float]],
+    config: TrainingConfig,
+    steps: int,
+    progress: Progress,
+    output: Path,
+) -> None:
+    """Trains from ``progress.step`` to the end of the epoch, with checkpoints on the way."""
+    epoch_seed = (config.seed, progress.epoch)
+    batches: Iterator[Batch] = training_batches(parts, config.batch_size, config.word_dropout, epoch_seed)
+    batches = islice(batches, progress.step, None)
+    bar = tqdm(batches, f"epoch {progress.epoch + 1}/{config.epochs}", steps, initial=progress.step, mininterval=5)
+    for batch in bar:
+        started = time.monotonic()
+        loss = float(model.train_on_batch(batch, batch["positions"]))
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"expected a finite loss, found {loss} in epoch {progress.epoch + 1}, step {progress.step}")
+        progress.step += 1
+        progress.loss_sum += loss
+        progress.target_tokens += int((batch["positions"] >= 0).sum())
+        progress.seconds += time.monotonic() - started
+        if progress.step % config.checkpoint_every_steps == 0:
+            save_checkpoint(output / CHECKPOINT_FILE, model, progress)
+            tokens_per_second = progress.target_tokens / progress.seconds
+            bar.set_postfix(loss=f"{progress.loss_sum / progress.step:.3f}", tokens_per_s=f"{tokens_per_second:.0f}")
+
+
+def _finish_epoch(progress: Progress, scores: dict[str, float]) -> dict[str, float]:
+    """Books the epoch; the score that counts is the mean of rewriting rightly and leaving alone rightly."""
+    score = (scores["exact_match"] + scores["untouched"]) / 2
+    progress.epochs_since_best = 0 if score > progress.best_score else progress.epochs_since_best + 1
+    progress.best_score = max(score, progress.best_score)
+    logs = {
+        "loss": progress.loss_sum / max(1, progress.step),
+        **scores,
+        "target_tokens_per_second": progress.target_tokens / max(1e-9, progress.seconds),
+        "seconds": progress.seconds,
+    }
+    progress.history.append({"epoch": progress.epoch + 1, **logs})
+    progress.epoch += 1
+    progress.step, progress.loss_sum, progress.target_tokens, progress.seconds = 0, 0.0, 0, 0.0
+    return logs
+
+
+def save_checkpoint(path: Path, model: RewriterModel, progress: Progress) -> None:
+    """Stores weights, random states, optimizer and progress; the old checkpoint stays until the new one is whole."""
+    arrays = {f"variable_{i}": ops.convert_to_numpy(v.value) for i, v in enumerate(_variables(model))}
+    partial = path.with_suffix(".partial.npz")
+    np.savez(partial, allow_pickle=False, progress=np.array(json.dumps(asdict(progress))), **arrays)
+    partial.replace(path)
+
+
+def load_checkpoint(path: Path, model: RewriterModel) -> Progress:
+    """Restores what ``save_checkpoint`` stored; raises ValueError if it is of another model."""
+    with np.load(path) as stored:
+        variables = _variables(model)
+        if len(stored.files) != len(variables) + 1:
+            raise ValueError(f"{path}: expected {len(variables)} variables, found {len(stored.files) - 1}")
+        for index, variable in enumerate(variables):
+            variable.assign(stored[f"variable_{index}"])
+        return Progress(**json.loads(str(stored["progress"])))
+
+
+def _variables(model: RewriterModel) -> list[Any]:
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    return [*model.variables, *model.optimizer.variables]
+
+
+def _resume_or_start(checkpoint: Path, model: RewriterModel, initial: Path | None) -> Progress:
+    if checkpoint.is_file():
+        progress = load_checkpoint(checkpoint, model)
+        log.info("going on from %s: epoch %d, step %d", checkpoint, progress.epoch + 1, progress.step)
+        return progress
+    if initial is not None:
+        load_weights(initial / "weights.npz", model)
+    return Progress()
+
+
+def _write_history(output: Path, history: list[dict[str, float]]) -> None:
+    with (output / HISTORY_FILE).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, history[0].keys())
+        writer.writeheader()
+        writer.writerows(history)
+    _draw_curves(output / CURVES_FILE, history)
+
+
+def _draw_curves(path: Path, history: list[dict[str, float]]) -> None:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:  # a bare GPU machine: history.csv has it all
+        return
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    loss_axes, score_axes = figure.subplots(1, 2)
+    epochs = [row["epoch"] for row in history]
+    loss_axes.plot(epochs, [row["loss"] for row in history], marker=".")
+    loss_axes.set(xlabel="epoch", ylabel="training loss per token")
+    for name in ("exact_match", "untouched"):
+        score_axes.plot(epochs, [row[name] for row in history], marker=".", label=name.replace("_", " "))
+    score_axes.set(xlabel="epoch", ylabel="share of validation examples", ylim=(0, 1))
+    score_axes.legend()
+    figure.savefig(path, dpi=120)

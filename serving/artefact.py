@@ -1,0 +1,54 @@
+"""A model on disk: which version to serve, what it calls itself, and the preprocessing it was trained with."""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from rewriter.config import FeaturesConfig
+from rewriter.features import Features
+from rewriter.vocabulary import Vocabulary
+from serving.answer import Model
+
+# TensorFlow Serving hands out everything in assets.extra untouched, and never reads names it does not know.
+_ASSETS = Path("assets.extra/rewriter")
+
+
+class Manifest(BaseModel):
+    """``model.json``. Every answer of the model repeats ``fingerprint``, which proves that both are of one export."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    version: str
+    max_target_tokens: int
+    fingerprint: int
+    vocabulary_fingerprint: str
+
+    @property
+    def model(self) -> Model:
+        return Model(self.name, self.version, self.vocabulary_fingerprint)
+
+
+def newest_version(model_dir: Path) -> Path:
+    """Returns the version folder with the highest number; raises ValueError if there is none."""
+    if not model_dir.is_dir():
+        raise ValueError(f"{model_dir}: expected a folder of model versions, found none")
+    versions = [path for path in model_dir.iterdir() if path.is_dir() and path.name.isdecimal()]
+    if not versions:
+        raise ValueError(f"{model_dir}: expected a numbered version folder, found none")
+    return max(versions, key=lambda path: int(path.name))
+
+
+def load_manifest(version_dir: Path) -> Manifest:
+    path = version_dir / _ASSETS / "model.json"
+    return Manifest.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def load_features(version_dir: Path) -> Features:
+    """Raises ValueError if the vocabulary is not the one that the manifest names."""
+    assets = version_dir / _ASSETS
+    vocabulary = Vocabulary.load(assets)
+    expected = load_manifest(version_dir).vocabulary_fingerprint
+    if vocabulary.fingerprint != expected:
+        raise ValueError(f"{assets}: expected the vocabulary {expected}, found {vocabulary.fingerprint}")
+    return Features(FeaturesConfig.load(assets / "features.json"), vocabulary)

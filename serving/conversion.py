@@ -1,0 +1,103 @@
+"""Messages of the contract to plain values and back. Used on both sides, so that neither can drift from the other."""
+
+from collections.abc import Iterable
+
+from rewriter.conversation import Conversation, Origin, Span
+from serving.answer import Alternative, Answer, Model, Outcome, PassthroughReason
+from serving.pb import rewriter_pb2 as pb
+
+
+def to_conversation(request: pb.RewriteRequest) -> Conversation:
+    return Conversation(tuple(request.history), request.utterance)
+
+
+def to_request(
+    conversation: Conversation, *, max_alternatives: int = 0, failure_as_error: bool = False, request_id: str = ""
+) -> pb.RewriteRequest:
+    """Raises UnicodeEncodeError (a ValueError) for text that no UTF-8 can spell, such as a lone surrogate."""
+    return pb.RewriteRequest(
+        history=conversation.history,
+        utterance=conversation.utterance,
+        max_alternatives=max_alternatives,
+        failure_mode=pb.FAILURE_MODE_ERROR if failure_as_error else pb.FAILURE_MODE_UNSPECIFIED,
+        request_id=request_id,
+    )
+
+
+def to_response(answer: Answer, request_id: str) -> pb.RewriteResponse:
+    return pb.RewriteResponse(
+        text=answer.text,
+        outcome=pb.Outcome.Value(f"OUTCOME_{answer.outcome.name}"),
+        passthrough_reason=pb.PassthroughReason.Value(
+            f"PASSTHROUGH_REASON_{answer.reason.name if answer.reason else 'UNSPECIFIED'}"
+        ),
+        confidence=answer.confidence,
+        spans=_to_messages(answer.spans),
+        alternatives=[
+            pb.Alternative(text=a.text, spans=_to_messages(a.spans), confidence=a.confidence, score=a.score)
+            for a in answer.alternatives
+        ],
+        history_truncated=answer.history_truncated,
+        model=to_model_message(answer.model),
+        request_id=request_id,
+    )
+
+
+def to_answer(response: pb.RewriteResponse) -> Answer:
+    """Raises LookupError or ValueError for an outcome or origin that this side does not know."""
+    return Answer(
+        text=response.text,
+        outcome=Outcome[pb.Outcome.Name(response.outcome).removeprefix("OUTCOME_")],
+        reason=_to_reason(response.passthrough_reason),
+        confidence=response.confidence,
+        spans=_to_spans(response.spans),
+        alternatives=tuple(
+            Alternative(a.text, _to_spans(a.spans), a.confidence, a.score) for a in response.alternatives
+        ),
+        history_truncated=response.history_truncated,
+        model=to_model(response.model),
+    )
+
+
+def to_model_message(model: Model) -> pb.Model:
+    return pb.Model(name=model.name, version=model.version, vocabulary_fingerprint=model.vocabulary_fingerprint)
+
+
+def to_model(message: pb.Model) -> Model:
+    return Model(message.name, message.version, message.vocabulary_fingerprint)
+
+
+def _to_reason(number: int) -> PassthroughReason | None:
+    """None if there is none, or one that is newer than this client."""
+    if number not in pb.PassthroughReason.values():
+        return None
+    name = pb.PassthroughReason.Name(number).removeprefix("PASSTHROUGH_REASON_")
+    return PassthroughReason.__members__.get(name)
+
+
+def _to_messages(spans: Iterable[Span]) -> list[pb.Span]:
+    return [
+        pb.Span(
+            start=span.start,
+            end=span.end,
+            origin=pb.Origin.Value(f"ORIGIN_{span.origin.name}"),
+            turn=span.turn,
+            source_start=span.source_start,
+            source_end=span.source_end,
+        )
+        for span in spans
+    ]
+
+
+def _to_spans(messages: Iterable[pb.Span]) -> tuple[Span, ...]:
+    return tuple(
+        Span(
+            start=message.start,
+            end=message.end,
+            origin=Origin[pb.Origin.Name(message.origin).removeprefix("ORIGIN_")],
+            turn=message.turn,
+            source_start=message.source_start,
+            source_end=message.source_end,
+        )
+        for message in messages
+    )

@@ -1,0 +1,102 @@
+"""The model in this process: a SavedModel run by TensorFlow on a thread of its own, in batches."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rewriter.features import Source, collate
+from serving.backend import BackendOverloaded, BackendTimeout, BackendUnavailable, Prediction
+from serving.batching import Batcher, BatcherClosed, DeadlinePassed, QueueFull
+from serving.signatures import BEAM, GREEDY, INPUTS, OUTPUTS, read_predictions
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Job:
+    source: Source
+    beam: bool
+
+
+class EmbeddedBackend:
+    """Runs the SavedModel in ``version_dir``; every answer must carry ``fingerprint``."""
+
+    def __init__(self, version_dir: Path, fingerprint: int, *, max_batch_size: int, max_queue_size: int) -> None:
+        self._version_dir = version_dir
+        self._fingerprint = fingerprint
+        self._signatures: dict[str, Callable[..., dict[str, Any]]] = {}
+        # One thread: TensorFlow spreads a batch over the cores by itself, two batches at once only slow each other.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
+        self._batcher: Batcher[_Job, Prediction] = Batcher(
+            self._run_on_thread, _kind_of, max_batch_size=max_batch_size, max_queue_size=max_queue_size
+        )
+
+    async def start(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
+
+    async def predict(self, sources: Sequence[Source], *, beam: bool, timeout_seconds: float) -> list[Prediction]:
+        if not self._signatures:
+            raise BackendUnavailable("the model is not loaded yet")
+        try:
+            return await asyncio.gather(
+                *(self._batcher.submit(_Job(source, beam), timeout_seconds) for source in sources)
+            )
+        except QueueFull:
+            raise BackendOverloaded("too many turns are waiting for the model") from None
+        except DeadlinePassed:
+            raise BackendTimeout("the model did not answer in time") from None
+        except BatcherClosed:
+            raise BackendUnavailable("the server is stopping") from None
+
+    async def close(self) -> None:
+        await self._batcher.close()
+        self._thread.shutdown()
+
+    def _load(self) -> None:
+        import tensorflow as tf
+
+        try:
+            # The signatures hold their model weakly, so it is kept with them.
+            self._model = tf.saved_model.load(str(self._version_dir))
+        except Exception as error:
+            raise BackendUnavailable(f"{self._version_dir}: {error}") from error
+        for name in (GREEDY, BEAM):
+            _check_signature(self._version_dir, self._model.signatures, name)
+        self._signatures = dict(self._model.signatures)
+
+    async def _run_on_thread(self, jobs: Sequence[_Job]) -> list[Prediction]:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, jobs)
+
+    def _run(self, jobs: Sequence[_Job]) -> list[Prediction]:
+        import tensorflow as tf
+
+        beam = jobs[0].beam
+        arrays = collate([job.source for job in jobs])
+        try:
+            tensors = self._signatures[BEAM if beam else GREEDY](**{k: tf.constant(v) for k, v in arrays.items()})
+            outputs = {name: tensor.numpy() for name, tensor in tensors.items()}
+        except Exception as error:
+            _LOGGER.exception("the model failed on a batch of %d", len(jobs))
+            raise BackendUnavailable(f"the model failed: {type(error).__name__}") from error
+        return read_predictions(outputs, beam=beam, batch_size=len(jobs), fingerprint=self._fingerprint)
+
+
+def _kind_of(job: _Job) -> tuple[bool, int]:
+    """Sources of one batch differ by less than a factor of two in length, so that little time goes into padding."""
+    return job.beam, len(job.source).bit_length()
+
+
+def _check_signature(version_dir: Path, signatures: Any, name: str) -> None:
+    if name not in signatures:
+        raise BackendUnavailable(f"{version_dir}: expected a signature {name!r}, found {sorted(signatures)}")
+    inputs = set(signatures[name].structured_input_signature[1])
+    outputs = set(signatures[name].structured_outputs)
+    if inputs != INPUTS or not outputs >= OUTPUTS[name]:
+        raise BackendUnavailable(
+            f"{version_dir}: expected {name!r} to turn {sorted(INPUTS)} into {sorted(OUTPUTS[name])}, "
+            f"found {sorted(inputs)} into {sorted(outputs)}"
+        )

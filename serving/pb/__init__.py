@@ -1,0 +1,1 @@
+"""Generated from ``proto/`` by ``python -m serving.generate``; never edited by hand."""

@@ -1,0 +1,162 @@
+"""The use case: a conversation becomes an answer, in time. Knows nothing of gRPC.
+
+A chatbot must not go silent over a preprocessing step: whatever goes wrong with the model, there is an answer.
+"""
+
+import asyncio
+import contextlib
+import logging
+
+from rewriter.conversation import Conversation, Origin, Rewrite, Span
+from rewriter.features import Features, Source, UtteranceTooLongError
+from serving.answer import Alternative, Answer, Model, Outcome, PassthroughReason
+from serving.backend import (
+    Backend,
+    BackendError,
+    BackendOverloaded,
+    BackendTimeout,
+    BackendUnavailable,
+    BrokenAnswer,
+    Hypothesis,
+    Prediction,
+    UnfinishedAnswer,
+)
+
+_LOGGER = logging.getLogger(__name__)
+
+REASONS: dict[type[Exception], PassthroughReason] = {
+    BackendUnavailable: PassthroughReason.MODEL_UNAVAILABLE,
+    BackendTimeout: PassthroughReason.DEADLINE,
+    BackendOverloaded: PassthroughReason.OVERLOADED,
+    BrokenAnswer: PassthroughReason.BROKEN_ANSWER,
+    UnfinishedAnswer: PassthroughReason.UNFINISHED,
+    UtteranceTooLongError: PassthroughReason.UTTERANCE_TOO_LONG,
+}
+
+# Ordinary conversations take 0.1 to 0.8 ms to encode, this many characters some 2 ms; longer ones leave the loop.
+_MAX_CHARACTERS_ON_LOOP = 500
+
+# Signs of a fault in the model or its installation, unlike load or long turns.
+_WORTH_A_LOOK = (PassthroughReason.MODEL_UNAVAILABLE, PassthroughReason.BROKEN_ANSWER, PassthroughReason.UNFINISHED)
+
+_WARM_UP_TURN = "今天西安的天气怎么样？"
+_WARM_UP_REPEATS = (1, 2, 4, 8, 16, 32, 64)
+
+
+class CannotRewrite(Exception):
+    """There is no rewrite for this conversation, for the reason given."""
+
+    def __init__(self, reason: PassthroughReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Rewriting:
+    """Rewrites conversations with one model."""
+
+    def __init__(
+        self,
+        features: Features,
+        backend: Backend,
+        model: Model,
+        *,
+        default_deadline_seconds: float,
+        deadline_margin_seconds: float,
+    ) -> None:
+        self.features = features
+        self.model = model
+        self._backend = backend
+        self._default_deadline_seconds = default_deadline_seconds
+        self._deadline_margin_seconds = deadline_margin_seconds
+
+    async def rewrite(
+        self, conversation: Conversation, *, max_alternatives: int = 0, time_left_seconds: float | None = None
+    ) -> Answer:
+        """Raises CannotRewrite, before the caller's time is up."""
+        seconds = self._default_deadline_seconds
+        if time_left_seconds is not None:
+            seconds = min(time_left_seconds, seconds)
+        try:
+            # The backend is asked to keep to its timeout; this one holds even if it does not.
+            async with asyncio.timeout(seconds - self._deadline_margin_seconds) as limit:
+                source = await self._encode(conversation)
+                if source.nothing_to_do:
+                    return self._answer(source, Rewrite.unchanged(conversation, confidence=1.0))
+                timeout_seconds = (limit.when() or 0.0) - asyncio.get_running_loop().time()
+                [prediction] = await self._backend.predict(
+                    [source], beam=max_alternatives > 0, timeout_seconds=timeout_seconds
+                )
+                return self._read(source, prediction, max_alternatives)
+        except TimeoutError:
+            raise CannotRewrite(PassthroughReason.DEADLINE, "there was no rewrite in time") from None
+        except (BackendError, UtteranceTooLongError) as error:
+            raise CannotRewrite(REASONS[type(error)], str(error)) from error
+
+    async def rewrite_or_pass_through(
+        self, conversation: Conversation, *, max_alternatives: int = 0, time_left_seconds: float | None = None
+    ) -> Answer:
+        """Answers with the original turn and the reason where ``rewrite`` would raise."""
+        try:
+            return await self.rewrite(
+                conversation, max_alternatives=max_alternatives, time_left_seconds=time_left_seconds
+            )
+        except CannotRewrite as error:
+            if error.reason in _WORTH_A_LOOK:
+                _LOGGER.warning("passed a turn through: %s", error)
+            length = len(conversation.utterance)
+            span = Span(0, length, Origin.UTTERANCE, len(conversation.history), 0, length)
+            return Answer(
+                conversation.utterance, Outcome.PASSTHROUGH, error.reason, 0.0, (span,), (), False, self.model
+            )
+
+    async def warm_up(self, timeout_seconds: float) -> None:
+        """Has the model answer conversations of every length, greedily and by beam search; raises BackendError.
+
+        What it answers does not matter: the first answers of a model take long, and no caller should wait for them.
+        """
+        for repeats in _WARM_UP_REPEATS:
+            source = self.features.encode(Conversation((_WARM_UP_TURN * repeats,), "明天呢？"))
+            for beam in (False, True):
+                await self._backend.predict([source], beam=beam, timeout_seconds=timeout_seconds)
+
+    async def _encode(self, conversation: Conversation) -> Source:
+        read = conversation.history[-self.features.config.max_history_turns :]
+        if len(conversation.utterance) + sum(map(len, read)) <= _MAX_CHARACTERS_ON_LOOP:
+            return self.features.encode(conversation)
+        return await asyncio.to_thread(self.features.encode, conversation)
+
+    def _read(self, source: Source, prediction: Prediction, max_alternatives: int) -> Answer:
+        best, *others = prediction.hypotheses
+        rewrite = self._restore(source, best)
+        alternatives: dict[str, Alternative] = {}
+        for hypothesis in others:
+            # Beams that never came to an end may hold anything; the best answer is good without them.
+            with contextlib.suppress(BrokenAnswer):
+                other = self._restore(source, hypothesis)
+                alternative = Alternative(other.text, other.spans, other.confidence, hypothesis.score)
+                if other.text != rewrite.text:
+                    alternatives.setdefault(other.text, alternative)
+        return self._answer(source, rewrite, tuple(alternatives.values())[:max_alternatives])
+
+    def _restore(self, source: Source, hypothesis: Hypothesis) -> Rewrite:
+        if not hypothesis.finished:
+            raise UnfinishedAnswer("the model did not end its answer")
+        try:
+            rewrite = self.features.rewrite(source, hypothesis.positions, hypothesis.log_prob, hypothesis.history_gates)
+        except ValueError as error:
+            raise BrokenAnswer(f"the model's answer cannot be read: {error}") from None
+        if not rewrite.text:
+            raise BrokenAnswer("the model's answer is empty")
+        return rewrite
+
+    def _answer(self, source: Source, rewrite: Rewrite, alternatives: tuple[Alternative, ...] = ()) -> Answer:
+        return Answer(
+            text=rewrite.text,
+            outcome=Outcome.UNCHANGED if rewrite.text == source.conversation.utterance else Outcome.REWRITTEN,
+            reason=None,
+            confidence=rewrite.confidence,
+            spans=rewrite.spans,
+            alternatives=alternatives,
+            history_truncated=source.truncated,
+            model=self.model,
+        )

@@ -1,0 +1,230 @@
+import asyncio
+import logging
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from front import FakeBackend, first_word_and_utterance, front
+from saved_models import FINGERPRINT, write_model
+
+from rewriter.conversation import Conversation
+from rewriter.features import Source
+from serving.answer import Answer, Outcome, PassthroughReason
+from serving.backend import BackendOverloaded, BackendUnavailable, Prediction
+from serving.client import AsyncRewriter, Failure, Rewriter
+from serving.conversion import to_answer
+from serving.pb import rewriter_pb2 as pb
+
+HISTORY = ["西安今天的天气怎么样"]
+UTTERANCE = "明天有雨吗"
+REWRITE = "西安明天有雨吗"
+
+
+def failing_first(error: Exception, times: int = 1) -> FakeBackend:
+    """A backend that fails so many times and then works."""
+    left = times
+
+    def answer(source: Source) -> Prediction:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise error
+        return first_word_and_utterance(source)
+
+    return FakeBackend(answer)
+
+
+async def in_thread(target: str, use: Callable[[Rewriter], Any], **options: Any) -> Any:
+    """Runs the blocking client beside the server's event loop."""
+
+    def work() -> Any:
+        with Rewriter(target, **options) as rewriter:
+            return use(rewriter)
+
+    return await asyncio.to_thread(work)
+
+
+@pytest.fixture
+def nobody(tmp_path: Path) -> str:
+    """An address where no server listens."""
+    return f"unix:{tmp_path / 'nobody'}"
+
+
+@pytest.mark.asyncio
+async def test_both_clients_rewrite_and_agree() -> None:
+    async with front(FakeBackend()) as served:
+        blocking = await in_thread(served.target, lambda r: r.rewrite(HISTORY, UTTERANCE, max_alternatives=1))
+        async with AsyncRewriter(served.target) as rewriter:
+            assert await rewriter.rewrite(HISTORY, UTTERANCE, max_alternatives=1) == blocking
+            assert await rewriter.model_info() == blocking.model
+        assert await in_thread(served.target, Rewriter.model_info) == blocking.model
+    assert (blocking.text, blocking.outcome) == (REWRITE, Outcome.REWRITTEN)
+    assert [alternative.text for alternative in blocking.alternatives] == [UTTERANCE]
+
+
+@pytest.mark.asyncio
+async def test_a_batch_gives_answers_and_failures_in_order() -> None:
+    conversations = [Conversation(tuple(HISTORY), UTTERANCE), Conversation((), "")]
+    async with front(FakeBackend()) as served:
+        blocking = await in_thread(served.target, lambda r: r.rewrite_batch(conversations))
+        async with AsyncRewriter(served.target) as rewriter:
+            assert await rewriter.rewrite_batch(conversations) == blocking
+    first, second = blocking
+    assert isinstance(first, Answer) and first.text == REWRITE
+    assert second == Failure(grpc.StatusCode.INVALID_ARGUMENT, "utterance: expected a turn, found nothing")
+
+
+@pytest.mark.asyncio
+async def test_a_stream_answers_every_conversation_under_its_index() -> None:
+    conversations = [Conversation(("西安",), f"第{number}天") for number in range(100)]
+
+    async def spoken() -> AsyncIterator[Conversation]:
+        for conversation in conversations:
+            yield conversation
+
+    async with front(FakeBackend(), max_stream_requests=3) as served:
+        blocking = await in_thread(served.target, lambda r: dict(r.rewrite_stream(conversations)))
+        async with AsyncRewriter(served.target) as rewriter:
+            awaited = {index: result async for index, result in rewriter.rewrite_stream(spoken())}
+    assert blocking == awaited
+    assert [blocking[index].text for index in range(100)] == [f"西安第{number}天" for number in range(100)]
+
+
+@pytest.mark.asyncio
+async def test_leaving_a_stream_early_ends_it_on_the_server() -> None:
+    backend = FakeBackend()
+
+    def endless() -> Iterator[Conversation]:
+        while True:
+            yield Conversation(("西安",), "明天呢")
+
+    def take_one(rewriter: Rewriter) -> str:
+        stream = rewriter.rewrite_stream(endless())
+        _, result = next(stream)
+        stream.close()
+        return result.text
+
+    async with front(backend) as served:
+        assert await in_thread(served.target, take_one) == "西安明天呢"
+
+
+@pytest.mark.asyncio
+async def test_waiting_for_health_ends_when_the_model_is_warm() -> None:
+    backend = FakeBackend()
+    backend.open.clear()
+    async with front(backend) as served, AsyncRewriter(served.target) as rewriter:
+        warming_up = asyncio.ensure_future(served.server.warm_up())
+        waiting = [
+            asyncio.ensure_future(rewriter.wait_until_healthy()),
+            asyncio.ensure_future(in_thread(served.target, Rewriter.wait_until_healthy)),
+        ]
+        with pytest.raises(TimeoutError, match="expected a healthy server within 0.05 seconds, found none"):
+            await rewriter.wait_until_healthy(0.05)
+        assert not any(task.done() for task in waiting)
+        backend.open.set()
+        await asyncio.gather(warming_up, *waiting)
+
+
+@pytest.mark.asyncio
+async def test_waiting_for_health_gives_up_where_nobody_listens(nobody: str) -> None:
+    async with AsyncRewriter(nobody) as rewriter:
+        with pytest.raises(TimeoutError):
+            await rewriter.wait_until_healthy(0.05)
+    with pytest.raises(TimeoutError):
+        await in_thread(nobody, lambda r: r.wait_until_healthy(0.05))
+
+
+@pytest.mark.asyncio
+async def test_an_unavailable_model_is_tried_once_more_and_no_oftener() -> None:
+    once, twice = (failing_first(BackendUnavailable("down"), times) for times in (1, 2))
+    async with front(once) as served, AsyncRewriter(served.target) as rewriter:
+        assert (await rewriter.rewrite(HISTORY, UTTERANCE, failure_as_error=True)).text == REWRITE
+    async with front(twice) as served, AsyncRewriter(served.target) as rewriter:
+        with pytest.raises(grpc.RpcError):
+            await rewriter.rewrite(HISTORY, UTTERANCE, failure_as_error=True)
+    assert (len(once.asked), len(twice.asked)) == (2, 2)
+
+
+@pytest.mark.asyncio
+async def test_an_overloaded_server_is_not_asked_again() -> None:
+    backend = failing_first(BackendOverloaded("too many"))
+    async with front(backend) as served, AsyncRewriter(served.target) as rewriter:
+        with pytest.raises(grpc.RpcError) as raised:
+            await rewriter.rewrite(HISTORY, UTTERANCE, failure_as_error=True)
+    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert len(backend.asked) == 1
+
+
+@pytest.mark.asyncio
+async def test_every_call_has_a_deadline_and_a_longer_one_can_be_asked_for() -> None:
+    backend = FakeBackend()
+    async with front(backend) as served, AsyncRewriter(served.target, timeout_seconds=3) as rewriter:
+        await rewriter.rewrite(HISTORY, UTTERANCE)
+        await rewriter.rewrite(HISTORY, UTTERANCE, timeout_seconds=8)
+        await in_thread(served.target, lambda r: r.rewrite(HISTORY, UTTERANCE), timeout_seconds=3)
+    assert 1 < backend.timeouts[0] <= 3
+    assert 6 < backend.timeouts[1] <= 8
+    assert 1 < backend.timeouts[2] <= 3
+
+
+@pytest.mark.asyncio
+async def test_a_chatbot_gets_the_original_turn_whatever_happens(nobody: str, caplog: pytest.LogCaptureFixture) -> None:
+    def always_original(rewriter: Rewriter) -> bool:
+        turns = (UTTERANCE, "", "字" * 100_000, "\ud800")
+        return all(rewriter.rewrite_or_original(HISTORY, turn) == turn for turn in turns)
+
+    with caplog.at_level(logging.WARNING):
+        assert await in_thread(nobody, always_original)
+        async with front(failing_first(RuntimeError(UTTERANCE), times=2)) as served:
+            assert await in_thread(served.target, always_original)
+            async with AsyncRewriter(served.target) as rewriter:
+                assert await rewriter.rewrite_or_original(HISTORY, UTTERANCE) == UTTERANCE
+                assert await rewriter.rewrite_or_original(HISTORY, UTTERANCE) == REWRITE
+        async with AsyncRewriter(nobody) as rewriter:
+            assert await rewriter.rewrite_or_original(HISTORY, UTTERANCE) == UTTERANCE
+    for code in ("UNAVAILABLE", "INTERNAL", "INVALID_ARGUMENT", "UnicodeEncodeError"):
+        assert f"going on with the original turn: {code}" in caplog.text
+    assert UTTERANCE not in caplog.text
+
+
+def test_a_reason_newer_than_the_client_is_still_a_passthrough() -> None:
+    answer = to_answer(pb.RewriteResponse(text=UTTERANCE, outcome=pb.OUTCOME_PASSTHROUGH, passthrough_reason=999))
+    assert (answer.outcome, answer.reason) == (Outcome.PASSTHROUGH, None)
+    known = pb.RewriteResponse(outcome=pb.OUTCOME_PASSTHROUGH, passthrough_reason=pb.PASSTHROUGH_REASON_OVERLOADED)
+    assert to_answer(known).reason is PassthroughReason.OVERLOADED
+
+
+def run_python(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_client_is_light() -> None:
+    heavy = {"tensorflow", "keras", "jieba", "numpy", "pydantic"}
+    program = f"import sys, serving.client; print(*sorted({heavy} & set(sys.modules)))"
+    assert run_python(program) == ""
+
+
+def test_the_server_needs_no_keras(tmp_path: Path) -> None:
+    program = f"""
+import asyncio, importlib.abc, sys
+from pathlib import Path
+
+class NoKeras(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] == "keras":
+            raise ModuleNotFoundError(name)
+
+import serving.server
+print(*sorted({{"tensorflow", "keras"}} & set(sys.modules)))
+sys.modules["keras"] = None  # an import of it fails from here on
+from serving.embedded import EmbeddedBackend
+backend = EmbeddedBackend(Path({str(write_model(tmp_path) / "1")!r}), {FINGERPRINT}, max_batch_size=1, max_queue_size=1)
+asyncio.run(backend.start())
+"""
+    assert run_python(program) == ""
