@@ -1,5 +1,6 @@
 """A trained model as a folder: config.json, features.json, words.txt, characters.txt, weights.npz (float16)."""
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,12 @@ def save_artefact(directory: Path, model: "RewriterModel", features: FeaturesCon
 def load_features(directory: Path) -> tuple[FeaturesConfig, Vocabulary]:
     """Reads what is needed to make a model's arrays, without the model."""
     return FeaturesConfig.load(directory / FEATURES_FILE), Vocabulary.load(directory)
+
+
+def preprocessing_fingerprint(features: FeaturesConfig, vocabulary: Vocabulary) -> int:
+    """63 bits that change whenever a conversation could become other arrays; every answer of the model repeats it."""
+    described = features.model_dump_json() + vocabulary.fingerprint
+    return int.from_bytes(hashlib.sha256(described.encode()).digest()[:8], "big") >> 1
 
 
 def load_model(directory: Path) -> "RewriterModel":

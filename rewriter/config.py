@@ -4,9 +4,9 @@ import tomllib
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from rewriter.tokenizer import Granularity
+from rewriter.tokenizer import Granularity, normalize
 
 
 class _Config(BaseModel):
@@ -29,11 +29,19 @@ class FeaturesConfig(_Config):
     """How a conversation becomes arrays. Part of every model: a change here is a change of the model."""
 
     granularity: Granularity = Granularity.WORD
-    function_words: tuple[str, ...] = tuple("是 的 里 有 我 不 很 和 在 中 把 对 去 吗 说 就".split())
+    function_words: tuple[str, ...] = tuple("是的里有我不很和在中把对去吗说就")
     characters_per_token: int = Field(default=6, ge=1, description="characters that compose a token; the rest is cut")
     max_history_turns: int = Field(default=10, ge=0, description="the oldest turns beyond these are not read")
     max_source_tokens: int = Field(default=256, ge=8, description="tokens and turn ends of a conversation")
     max_utterance_tokens: int = Field(default=96, ge=1, description="longer utterances are refused, never cut")
+
+    @field_validator("function_words")
+    @classmethod
+    def _as_tokens_are(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        for word in words:
+            if not word or word != normalize(word).replace(" ", ""):
+                raise ValueError(f"expected words in lower case without white space, found {word!r}")
+        return words
 
     @property
     def max_turn_id(self) -> int:
@@ -88,5 +96,7 @@ class TrainingConfig(_Config):
 class Recipe(_Config):
     """Everything that makes a shipped model: sizes and the stages of its training, in order."""
 
-    model: dict[str, float | bool] = Field(default_factory=dict, description="ModelConfig fields; vocabulary sizes come from the data")
+    model: dict[str, float | bool] = Field(
+        default_factory=dict, description="ModelConfig fields; vocabulary sizes come from the data"
+    )
     stages: dict[str, TrainingConfig]

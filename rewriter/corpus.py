@@ -1,5 +1,6 @@
 """Text files of conversations: one a line, columns separated by tabs, the last two utterance and reference."""
 
+import codecs
 import gzip
 import json
 import re
@@ -27,24 +28,32 @@ def read_corpus(path: Path) -> Corpus:
     is a header. Lines that cannot be read are reported in ``errors`` as ``path:line: expected …, found …``.
     """
     examples, numbers, errors = [], [], []
-    for number, raw in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if not raw.strip():
-            continue
+    for number, raw in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), start=1):
         try:
-            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r")
-        except UnicodeDecodeError as error:
-            errors.append(f"{path}:{number}: expected UTF-8, found byte 0x{raw[error.start]:02x} at {error.start}")
+            columns = _columns(raw)
+        except ValueError as error:
+            errors.append(f"{path}:{number}: {error}")
             continue
-        columns = [column.strip() for column in re.split(r"\t+", line.strip("\t"))]
-        if number == 1 and columns[-2:] == ["utterance", "reference"]:
-            continue
-        if len(columns) < 2 or not columns[-1] or not columns[-2]:
-            found = sum(map(bool, columns))
-            errors.append(f"{path}:{number}: expected history turns, utterance and reference, found {found} column(s)")
-            continue
-        examples.append(Example(Conversation(tuple(columns[:-2]), columns[-2]), columns[-1]))
-        numbers.append(number)
+        if columns and not (number == 1 and columns[-2:] == ["utterance", "reference"]):
+            *history, utterance, reference = columns
+            examples.append(Example(Conversation(tuple(history), utterance), reference))
+            numbers.append(number)
     return Corpus(path, tuple(examples), tuple(numbers), tuple(errors))
+
+
+def _columns(raw: bytes) -> list[str]:
+    """Returns two or more columns, the last two not empty, or none of a blank line; raises ValueError."""
+    try:
+        line = raw.decode("utf-8").rstrip("\r")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"expected UTF-8, found byte 0x{raw[error.start]:02x} at byte {error.start}") from None
+    columns = [column.strip() for column in re.split(r"\t+", line.strip("\t"))]
+    if not any(columns):
+        return []
+    if len(columns) < 2 or not columns[-1] or not columns[-2]:
+        found = "1 column" if len(columns) < 2 else f"an empty {'utterance' if columns[-1] else 'reference'}"
+        raise ValueError(f"expected history turns, utterance and reference, found {found}")
+    return columns
 
 
 def untouched(examples: Iterable[Example]) -> list[Example]:
@@ -53,10 +62,25 @@ def untouched(examples: Iterable[Example]) -> list[Example]:
 
 
 def read_dialogues(path: Path) -> Iterator[list[str]]:
-    """Yields the turns of each conversation of a JSON Lines file, ``{"turns": [str, …]}`` a line, gzipped or not."""
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            turns = json.loads(line).get("turns")
-            if not isinstance(turns, list) or not all(isinstance(turn, str) for turn in turns):
-                raise ValueError(f'{path}:{number}: expected {{"turns": [text, …]}}, found {line[:40]!r}')
+    """Yields the turns of each conversation of a JSON Lines file, ``{"turns": [str, …]}`` a line, gzipped or not.
+
+    Raises ValueError naming path and line at the first line that is something else; blank lines are skipped.
+    """
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+        for number, raw in enumerate(lines, start=1):
+            if not raw.strip():
+                continue
+            turns = _turns(raw)
+            if turns is None:
+                found = raw[:40].decode(errors="replace")
+                raise ValueError(f'{path}:{number}: expected {{"turns": [text, …]}}, found {found!r}')
             yield turns
+
+
+def _turns(raw: bytes) -> list[str] | None:
+    try:
+        record = json.loads(raw.decode("utf-8-sig"))
+    except ValueError:  # neither UTF-8 nor JSON
+        return None
+    turns = record.get("turns") if isinstance(record, dict) else None
+    return turns if isinstance(turns, list) and all(isinstance(turn, str) for turn in turns) else None

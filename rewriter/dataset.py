@@ -128,4 +128,3 @@ def _drop_words(word_ids: np.ndarray, share: float, rng: np.random.Generator) ->
 
 def _offsets(lengths: Sequence[int]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-

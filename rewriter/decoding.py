@@ -91,7 +91,7 @@ def beam_search(
     """Keeps the K best live and the K best finished hypotheses, until no live one can overtake.
 
     ``state`` has B * K rows, those of one sentence side by side. The score is log p / ((5 + length) / 6) ** penalty
-    with the end token counted (Wu et al. 2016, equation 14); hypotheses cut at ``max_length`` rank behind finished ones.
+    with the end token counted (Wu et al. 2016, equation 14); those cut at ``max_length`` rank behind finished ones.
     """
     batch = ops.shape(end_tokens)[0]
 
@@ -114,9 +114,7 @@ def beam_search(
     first = ops.where(ops.arange(beam_size)[None] == 0, 0.0, none)
     empty = ops.full((batch, beam_size, max_length), NO_TOKEN, "int32")
     start = _Beams(empty, first, empty, none, none, ops.full((batch * beam_size,), NO_TOKEN, "int32"), state)
-    _, beams = ops.while_loop(
-        not_done, advance, (ops.zeros((), "int32"), start), maximum_iterations=max_length
-    )
+    _, beams = ops.while_loop(not_done, advance, (ops.zeros((), "int32"), start), maximum_iterations=max_length)
     return _best(beams, penalty(ops.convert_to_tensor(max_length)), beam_size)
 
 

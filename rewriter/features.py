@@ -81,15 +81,13 @@ class Features:
         history, truncated = self._fitting_history(conversation.history, len(utterance) + 1)
         return self._source(conversation, history, utterance, truncated)
 
-    def _fitting_history(
-        self, history: Sequence[str], room_taken: int
-    ) -> tuple[list[tuple[int, list[Token]]], bool]:
+    def _fitting_history(self, history: Sequence[str], room_taken: int) -> tuple[list[tuple[int, list[Token]]], bool]:
         """Returns (turn index, tokens) of the turns that are read, oldest first, and whether something was left out."""
         kept: list[tuple[int, list[Token]]] = []
         room = self.config.max_source_tokens - room_taken
         for index in range(len(history) - 1, -1, -1):
             if len(kept) == self.config.max_history_turns or room < 2:
-                return kept[::-1], any(turn.strip() for turn in history[: index + 1])
+                return kept[::-1], any(map(normalize, history[: index + 1]))
             tokens = self.tokenizer.tokenize(history[index])
             if not tokens:
                 continue
@@ -150,14 +148,15 @@ class Features:
         if copied == source.utterance_positions:
             untouched = Rewrite.unchanged(source.conversation, confidence=1.0)
             return untouched.text, untouched.spans
-        text = ""
+        text, last = "", -1
         spans: list[Span] = []
         for run in _runs(copied, source):
             piece, origin, turn, start, end = self._piece(source, run)
-            if text and _is_latin(text[-1]) and _is_latin(piece[0]):
+            if spans and _run_together(source.surfaces[last] or "", source.surfaces[run[0]] or ""):
                 text += " "
             spans.append(Span(len(text), len(text) + len(piece), origin, turn, start, end))
             text += piece
+            last = run[-1]
         return text, tuple(spans)
 
     def rewrite(
@@ -167,11 +166,13 @@ class Features:
 
         Raises ValueError if the answer cannot be one of ours: positions where nothing can be copied, not a number.
         """
-        copied = [int(position) for position in positions if position >= 0]
+        copied = [int(position) for position in positions]
+        while copied and copied[-1] == -1:
+            copied.pop()
         if not copied:
             raise ValueError("expected at least one copied position, found none")
         for position in copied:
-            if position >= len(source) or source.surfaces[position] is None:
+            if not 0 <= position < len(source) or source.surfaces[position] is None:
                 raise ValueError(f"expected positions of words among {len(source)}, found {position}")
         if not log_prob <= 1e-3:
             raise ValueError(f"expected a log-probability, found {log_prob}")
@@ -184,9 +185,9 @@ class Features:
         if first is None or last is None:
             return self._bank[run[0]], Origin.FUNCTION_WORD, -1, 0, 0
         turn, start, end = first[0], first[1].start, last[1].end
-        if turn == len(source.conversation.history):
-            return source.conversation.utterance[start:end], Origin.UTTERANCE, turn, start, end
-        return source.conversation.history[turn][start:end], Origin.HISTORY, turn, start, end
+        turns = (*source.conversation.history, source.conversation.utterance)
+        origin = Origin.HISTORY if turn < len(source.conversation.history) else Origin.UTTERANCE
+        return turns[turn][start:end], origin, turn, start, end
 
 
 def collate(sources: Sequence[Source], length: int | None = None) -> dict[str, np.ndarray]:
@@ -229,5 +230,6 @@ def _runs(positions: Sequence[int], source: Source) -> list[list[int]]:
     return runs
 
 
-def _is_latin(character: str) -> bool:
-    return character.isalnum() and ord(character) < 0x250
+def _run_together(before: str, after: str) -> bool:
+    """True if two words would read as one: there are Latin letters or digits on both sides of the seam."""
+    return all(character.isalnum() and ord(character) < 0x250 for character in before[-1:] + after[:1])

@@ -115,7 +115,7 @@ class DecoderOutput(NamedTuple):
 
 
 class DecoderLayer(keras.layers.Layer):
-    """Masked self-attention, two separate cross-attentions, feed-forward over both contexts (Su et al., section 3.2)."""
+    """Masked self-attention, two cross-attentions apart, feed-forward over both contexts (Su et al., section 3.2)."""
 
     def __init__(self, hidden_dim: int, intermediate_dim: int, num_heads: int, dropout: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -86,7 +86,9 @@ class RewriterModel(keras.Model):
         history_mask = (turn_ids > UTTERANCE_TURN)[:, None]
         utterance_mask = (turn_ids == UTTERANCE_TURN)[:, None]
         readable = turn_ids != PADDING_TURN
-        same = (source["copy_ids"][:, :, None] == source["copy_ids"][:, None]) & readable[:, None] & readable[:, :, None]
+        same = (
+            (source["copy_ids"][:, :, None] == source["copy_ids"][:, None]) & readable[:, None] & readable[:, :, None]
+        )
         embedded = self._embed(source["word_ids"], source["character_ids"])
         states = self._encode(embedded, turn_ids, same, training)
         return Memory(
@@ -164,15 +166,19 @@ class RewriterModel(keras.Model):
         """
         size = ops.shape(memory.states)[1]
         in_utterance = memory.utterance_mask[:, 0]
-        frontier = ops.where(_at(in_utterance, last), ops.maximum(state.frontier, last + 1), state.frontier)
+        # A row that has ended goes on from its EOS, which can be the last position of all.
+        reached = ops.minimum(ops.maximum(state.frontier, last + 1), size - 1)
+        frontier = ops.where(_at(in_utterance, last), reached, state.frontier)
         x = self._prefix(memory, last[:, None], frontier[:, None], index[None], training=False)
-        max_length = state.history_gates.shape[1]
+        max_length = ops.shape(state.history_gates)[1]
         prefix_mask = (ops.arange(max_length) <= index)[None, None]
         prefix = []
         for number, layer in enumerate(self.decoder):
             new = layer.project(x)
             at = (0, 0, index, 0)
-            prefix.append(KeysValues(*(ops.slice_update(old, at, n) for old, n in zip(state.prefix[number], new, strict=True))))
+            prefix.append(
+                KeysValues(*(ops.slice_update(old, at, n) for old, n in zip(state.prefix[number], new, strict=True)))
+            )
             output = self._decoder_layer(number, x, prefix[-1], prefix_mask, memory, training=False)
             x = output.hidden
         attention, gate = self._point(memory, output, last[:, None], frontier[:, None])
@@ -185,7 +191,7 @@ class RewriterModel(keras.Model):
         return ops.where(is_place, log_probs, _NEVER), State(tuple(prefix), frontier, gates)
 
     def _prefix(self, memory: Memory, last: Any, frontier: Any, index: Any, training: bool | None) -> Any:
-        """What the decoder reads at each step (copy state): the token written last, where it stood, and the frontier."""
+        """What the decoder reads at each step (copy state): the last token, where it stood, and the frontier."""
         started = (last >= 0)[..., None]
         token = ops.take_along_axis(memory.embedded, ops.maximum(last, 0)[..., None], axis=1)
         x = ops.where(started, token, self.start_embedding(ops.zeros_like(last)))

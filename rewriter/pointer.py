@@ -2,7 +2,7 @@
 
     p(y_t = w) = lambda_t * sum_{i in H, w_i = w} a_{t,i}  +  (1 - lambda_t) * sum_{j in U, w_j = w} a'_{t,j}
 
-lambda near 1 means copying from the HISTORY. The paper's text says the opposite in one sentence; we follow its equation.
+lambda near 1 means copying from the HISTORY. One sentence of the paper says the opposite; we follow its equation.
 """
 
 from typing import Any
@@ -68,7 +68,9 @@ class Pointer(keras.layers.Layer):
             utterance_logits = utterance_logits + ops.where(is_frontier, bonus[..., 2:3], 0.0)
         a_h = masked_softmax(history_logits, history_mask)
         a_u = masked_softmax(utterance_logits, utterance_mask)
-        lambda_t = ops.sigmoid(self.gate(ops.concatenate([d, output.history_context, output.utterance_context], axis=-1)))
+        lambda_t = ops.sigmoid(
+            self.gate(ops.concatenate([d, output.history_context, output.utterance_context], axis=-1))
+        )
         lambda_t = ops.where(ops.any(history_mask, axis=-1, keepdims=True), lambda_t, 0.0)
         return lambda_t * a_h + (1.0 - lambda_t) * a_u, lambda_t[..., 0]
 

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice
 from pathlib import Path
 
@@ -37,22 +37,30 @@ def prepare(
 ) -> dict[str, int]:
     """Writes prepared examples to ``output`` and returns (and writes) the counts of what was read, used and left out.
 
-    The last ``validation_lines`` readable lines of the corpus become the validation set; training lines that repeat one
-    of them are left out. Files: train, train_untouched, train_variants, validation, validation_untouched and, from
-    dialogues, pretraining (.npz each), words.txt, characters.txt, features.json, report.json.
+    The last ``validation_lines`` readable lines of the corpus become the validation set; training examples that repeat
+    one of them, as it is or with its reference for an utterance, are left out. Files: train, train_untouched,
+    train_variants, validation, validation_untouched and, from dialogues, pretraining (.npz each), words.txt,
+    characters.txt, features.json, report.json.
     """
     config = config or FeaturesConfig()
     corpus = read_corpus(corpus_path)
     for error in corpus.errors:
         log.warning("%s", error)
     if len(corpus.examples) <= validation_lines:
-        raise ValueError(f"{corpus_path}: expected over {validation_lines} readable lines, found {len(corpus.examples)}")
+        raise ValueError(
+            f"{corpus_path}: expected over {validation_lines} readable lines, found {len(corpus.examples)}"
+        )
     validation = list(corpus.examples[len(corpus.examples) - validation_lines :])
     rest = list(corpus.examples[: len(corpus.examples) - validation_lines])
-    train = [example for example in dict.fromkeys(rest) if example not in set(validation)]
+    held_out = {*validation, *untouched(validation)}
+    train = _without(held_out, dict.fromkeys(rest))
+    if not train:
+        raise ValueError(
+            f"{corpus_path}: expected lines besides the {validation_lines} of validation, found repetitions"
+        )
     tokenizer = Tokenizer(config.granularity)
     maker = ExampleMaker(tokenizer, seed)
-    variants = _variants(train, maker, copies=2)
+    variants = _without(held_out, _variants(train, maker, copies=2))
     pretraining = [e for path in dialogue_paths for e in _from_dialogues(path, maker, dialogues_per_file)]
     vocabulary = _vocabulary(train, pretraining, tokenizer, max_words)
 
@@ -67,7 +75,7 @@ def prepare(
     features = Features(config, vocabulary)
     parts = {
         "train": train,
-        "train_untouched": untouched(train),
+        "train_untouched": _without(held_out, untouched(train)),
         "train_variants": variants,
         "validation": validation,
         "validation_untouched": untouched(validation),
@@ -95,6 +103,10 @@ def encode_examples(features: Features, examples: Iterable[Example]) -> Prepared
         sources.append(source)
         targets.append(features.target(source, example.reference))
     return PreparedExamples.from_sources(sources, targets)
+
+
+def _without(held_out: Set[Example], examples: Iterable[Example]) -> list[Example]:
+    return [example for example in examples if example not in held_out]
 
 
 def _variants(examples: Sequence[Example], maker: ExampleMaker, copies: int) -> list[Example]:

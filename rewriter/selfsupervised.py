@@ -39,7 +39,7 @@ class ExampleMaker:
             if made == most:
                 return
             history = self._history(clauses[:index], reference)
-            example = self.corrupt(history, reference) if history else None
+            example = self.corrupt(history, reference)
             if example is None:
                 continue
             made += 1
@@ -74,7 +74,7 @@ class ExampleMaker:
 
     def _pronoun(self, phrase: Sequence[Token]) -> str:
         tag = _tags().get(phrase[-1].surface, "x")
-        if tag[0] not in "nxje" and tag != "eng" or self._random.random() > self._pronoun_share:
+        if tag[0] not in "nxje" or self._random.random() > self._pronoun_share:
             return ""
         if tag == "nr":
             return self._random.choice(_PEOPLE)
@@ -82,9 +82,9 @@ class ExampleMaker:
 
 
 def is_content_word(word: str) -> bool:
-    """True for words worth leaving out: nouns, verbs, adjectives, names, numbers, times, and all jieba does not know."""
+    """True for words worth leaving out: nouns, verbs, adjectives, names, numbers, times, and those not in the dictionary."""
     tag = _tags().get(word, "n" if len(word) > 1 or word.isascii() and word.isalnum() else "x")
-    return tag[0] in "nvaijltszbgm" and len(word) > 1 or tag[0] in "n" or word.isascii() and word.isalnum()
+    return tag[0] in "nvaijltszbgm" and len(word) > 1 or tag[0] == "n" or word.isascii() and word.isalnum()
 
 
 def _clauses(turn: str) -> list[str]:

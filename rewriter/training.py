@@ -71,7 +71,7 @@ def train_stage(
     """Trains one stage; ``output`` then holds ``best`` (a model folder), history.csv, curves.png and the checkpoint.
 
     Goes on from the checkpoint in ``output`` if there is one; else starts from the weights of the folder ``initial``,
-    else from nothing. Stops early when the validation score (``validate``) has not risen for ``config.patience`` epochs.
+    else from nothing. Stops early when the validation score has not risen for ``config.patience`` epochs.
     """
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.precision)
@@ -144,9 +144,7 @@ class CopyLoss(keras.losses.Loss):
         return -ops.sum(log_prob * is_target) / ops.maximum(ops.sum(is_target), 1.0)
 
 
-def validate(
-    decode: Callable[[Batch], Batch], examples: PreparedExamples, subset: Sequence[int]
-) -> float:
+def validate(decode: Callable[[Batch], Batch], examples: PreparedExamples, subset: Sequence[int]) -> float:
     """Decoded exact match: the share of examples whose copied words are the reference's, word for word."""
     order = sorted(subset, key=lambda index: int(examples.source_lengths[index]))
     right = 0
@@ -179,7 +177,9 @@ def _run_epoch(
         started = time.monotonic()
         loss = float(model.train_on_batch(batch, batch["positions"]))
         if not math.isfinite(loss):
-            raise FloatingPointError(f"expected a finite loss, found {loss} in epoch {progress.epoch + 1}, step {progress.step}")
+            raise FloatingPointError(
+                f"expected a finite loss, found {loss} in epoch {progress.epoch + 1}, step {progress.step}"
+            )
         progress.step += 1
         progress.loss_sum += loss
         progress.target_tokens += int((batch["positions"] >= 0).sum())

@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 PAD, UNK, BOS, EOS, EOT = range(5)
@@ -16,25 +17,29 @@ _CHARACTERS_FILE = "characters.txt"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """``words`` and ``characters`` start with their special entries; an id is an index into them."""
+    """``words`` and ``characters`` start with their special entries and repeat none; an id is an index into them."""
 
     words: tuple[str, ...]
     characters: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_word_ids", {word: index for index, word in enumerate(self.words)})
-        object.__setattr__(self, "_character_ids", {c: index for index, c in enumerate(self.characters)})
-        if self.words[: len(SPECIAL_WORDS)] != SPECIAL_WORDS:
-            raise ValueError(f"expected the words to start with {SPECIAL_WORDS}, found {self.words[:5]}")
-        if self.characters[: len(SPECIAL_CHARACTERS)] != SPECIAL_CHARACTERS:
-            raise ValueError(f"expected the characters to start with {SPECIAL_CHARACTERS}, found {self.characters[:2]}")
+        _check("words", self.words, SPECIAL_WORDS)
+        _check("characters", self.characters, SPECIAL_CHARACTERS)
+
+    @cached_property
+    def _word_ids(self) -> dict[str, int]:
+        return {word: index for index, word in enumerate(self.words)}
+
+    @cached_property
+    def _character_ids(self) -> dict[str, int]:
+        return {character: index for index, character in enumerate(self.characters)}
 
     def word_id(self, surface: str) -> int:
-        return int(self._word_ids.get(surface, UNK))  # type: ignore[attr-defined]
+        return self._word_ids.get(surface, UNK)
 
     def character_ids(self, surface: str, length: int) -> list[int]:
         """Ids of the first ``length`` characters, padded with PAD."""
-        ids = [int(self._character_ids.get(c, UNK)) for c in surface[:length]]  # type: ignore[attr-defined]
+        ids = [self._character_ids.get(character, UNK) for character in surface[:length]]
         return ids + [PAD] * (length - len(ids))
 
     @property
@@ -50,13 +55,17 @@ class Vocabulary:
         for word, count in word_counts.items():
             for character in word:
                 character_counts[character] += count
-        frequent = _by_frequency(word_counts)[: max_words - len(SPECIAL_WORDS)]
+        frequent = _by_frequency(word_counts)[: max(0, max_words - len(SPECIAL_WORDS))]
         characters = [c for c in _by_frequency(character_counts) if character_counts[c] >= min_character_count]
         return cls(SPECIAL_WORDS + tuple(frequent), SPECIAL_CHARACTERS + tuple(characters))
 
     @classmethod
     def load(cls, directory: Path) -> "Vocabulary":
-        return cls(_read_list(directory / _WORDS_FILE), _read_list(directory / _CHARACTERS_FILE))
+        """Raises ValueError naming the directory if its files are no word lists."""
+        try:
+            return cls(_read_list(directory / _WORDS_FILE), _read_list(directory / _CHARACTERS_FILE))
+        except ValueError as error:
+            raise ValueError(f"{directory}: {error}") from error
 
     def save(self, directory: Path) -> None:
         _write_list(directory / _WORDS_FILE, self.words)
@@ -68,9 +77,18 @@ def _by_frequency(counts: Counter[str]) -> list[str]:
     return sorted(counts, key=lambda entry: (-counts[entry], entry))
 
 
+def _check(name: str, entries: tuple[str, ...], special: tuple[str, ...]) -> None:
+    if entries[: len(special)] != special:
+        raise ValueError(f"expected the {name} to start with {special}, found {entries[: len(special)]}")
+    unusable = [entry for entry, count in Counter(entries).items() if count > 1 or "\n" in entry]
+    if unusable:
+        raise ValueError(f"expected {name} of one line, each once, found {unusable[:5]}")
+
+
+# Bytes, since text files turn every "\r" into a line end.
 def _read_list(path: Path) -> tuple[str, ...]:
-    return tuple(path.read_text(encoding="utf-8").rstrip("\n").split("\n"))
+    return tuple(path.read_bytes().decode().removesuffix("\n").split("\n"))
 
 
 def _write_list(path: Path, entries: Sequence[str]) -> None:
-    path.write_text("\n".join(entries) + "\n", encoding="utf-8")
+    path.write_bytes(("\n".join(entries) + "\n").encode())

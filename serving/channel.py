@@ -2,22 +2,23 @@
 
 import json
 
-# UNAVAILABLE only, once, and not while most calls fail: retries must not be the load that keeps a server down.
+# Once, and not while most calls fail: retries must not be the load that keeps a server down. CANCELLED is what a server
+# that stops gives to calls it has not begun; a call that the caller cancels is not tried again.
 _SERVICE_CONFIG = {
     "loadBalancingConfig": [{"round_robin": {}}],
     "methodConfig": [
         {
             "name": [{"service": "rewriter.v1.RewriterService"}],
             "retryPolicy": {
-                "maxAttempts": 2,
+                "maxAttempts": 3,
                 "initialBackoff": "0.02s",
                 "maxBackoff": "0.1s",
                 "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
+                "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
             },
         }
     ],
-    "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1},
+    "retryThrottling": {"maxTokens": 100, "tokenRatio": 0.1},
 }
 
 CHANNEL_OPTIONS = (

@@ -11,7 +11,7 @@ many threads (or tasks) over one connection; make it once.
 
 import logging
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -95,7 +95,7 @@ class Rewriter:
 
     def rewrite_stream(
         self, conversations: Iterable[Conversation], *, timeout_seconds: float | None = None
-    ) -> Iterator[tuple[int, Answer | Failure]]:
+    ) -> Generator[tuple[int, Answer | Failure], None, None]:
         """Yields (index of the conversation, result) as results come, in any order; for any number of conversations.
 
         Conversations are taken only as fast as the server works. ``timeout_seconds`` is for the whole stream; none by
@@ -195,7 +195,7 @@ class AsyncRewriter:
 
     async def rewrite_stream(
         self, conversations: AsyncIterable[Conversation], *, timeout_seconds: float | None = None
-    ) -> AsyncIterator[tuple[int, Answer | Failure]]:
+    ) -> AsyncGenerator[tuple[int, Answer | Failure], None]:
         """See Rewriter.rewrite_stream."""
 
         async def requests() -> AsyncIterator[pb.StreamRewriteRequest]:

@@ -40,7 +40,7 @@ _MAX_CHARACTERS_ON_LOOP = 500
 _WORTH_A_LOOK = (PassthroughReason.MODEL_UNAVAILABLE, PassthroughReason.BROKEN_ANSWER, PassthroughReason.UNFINISHED)
 
 _WARM_UP_TURN = "今天西安的天气怎么样？"
-_WARM_UP_REPEATS = (1, 2, 4, 8, 16, 32, 64)
+_WARM_UP_REPEATS = (1, 4, 16, 32, 64)
 
 
 class CannotRewrite(Exception):

@@ -1,7 +1,7 @@
 """Work on a stream of items, some at a time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 async def map_as_completed(
     function: Callable[[Item], Awaitable[Result]], items: AsyncIterator[Item], limit: int
-) -> AsyncIterator[Result]:
+) -> AsyncGenerator[Result, None]:
     """Yields the results as they come. While ``limit`` are unfinished or untaken, no further item is read.
 
     That is the flow control: a caller who sends faster than we work, or who does not take the answers, has to wait.

@@ -86,7 +86,9 @@ def failing_with(error: Exception) -> FakeBackend:
     return FakeBackend(answer)
 
 
-def rewriting(backend: Backend, *, default_deadline_seconds: float = 10, deadline_margin_seconds: float = 0) -> Rewriting:
+def rewriting(
+    backend: Backend, *, default_deadline_seconds: float = 10, deadline_margin_seconds: float = 0
+) -> Rewriting:
     return Rewriting(
         features(),
         backend,
@@ -107,8 +109,8 @@ class Front:
 @asynccontextmanager
 async def front(backend: Backend, **changes: Any) -> AsyncIterator[Front]:
     """A listening server whose model is not warm yet, and a channel to it."""
-    defaults = {"model_dir": Path("unused"), "port": 0, "default_deadline_seconds": 10.0, "deadline_margin_seconds": 0.05}
-    settings = ServerSettings(**{**defaults, **changes})
+    seconds = {"default_deadline_seconds": 10.0, "deadline_margin_seconds": 0.05}
+    settings = ServerSettings(**{"model_dir": Path("unused"), "port": 0, **seconds, **changes})
     use_case = rewriting(
         backend,
         default_deadline_seconds=settings.default_deadline_seconds,

@@ -1,4 +1,4 @@
-"""A tiny SavedModel with the signatures of an exported one, in TensorFlow alone: rewrites by rule, loads in a moment."""
+"""A tiny SavedModel with the signatures of an exported one, in TensorFlow alone: it rewrites by rule, loads at once."""
 
 import json
 from pathlib import Path
@@ -69,12 +69,12 @@ def _first_word_model(fingerprint: int, finished: bool) -> Any:
         }
 
     class FirstWordModel(tf.Module):  # type: ignore[misc]  # TensorFlow has no types
-        @tf.function(input_signature=inputs, autograph=False)
+        @tf.function(input_signature=inputs, autograph=False)  # type: ignore[untyped-decorator]
         def greedy(self, word_ids: Any, character_ids: Any, turn_ids: Any, copy_ids: Any) -> dict[str, Any]:
             positions = first_word_and_utterance(turn_ids)
             return answers(positions, tf.fill([tf.shape(positions)[0]], tf.math.log(0.5)))
 
-        @tf.function(input_signature=inputs, autograph=False)
+        @tf.function(input_signature=inputs, autograph=False)  # type: ignore[untyped-decorator]
         def beam(self, word_ids: Any, character_ids: Any, turn_ids: Any, copy_ids: Any) -> dict[str, Any]:
             alone = tf.pad(utterance(turn_ids), [[0, 0], [0, 1]], constant_values=-1)
             positions = tf.stack([first_word_and_utterance(turn_ids), alone], axis=1)

@@ -119,7 +119,7 @@ async def test_an_item_whose_caller_is_gone_is_not_run_and_frees_its_place() -> 
     await asyncio.wait([abandoned])
     [later] = await submitted(batcher, 4)
     model.open.set()
-    assert await asyncio.gather(first, later) == [0, 8]
+    assert (await first, await later) == (0, 8)
     assert model.batches == [[0], [4]]
 
 

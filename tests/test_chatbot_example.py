@@ -21,6 +21,11 @@ def test_the_bot_follows_a_conversation_only_with_the_rewriter_before_it() -> No
 
 def test_the_rewriter_is_given_the_turns_of_both_sides() -> None:
     seen: list[list[str]] = []
-    talk(lambda history, turn: seen.append(history) or turn)
+
+    def noting(history: list[str], turn: str) -> str:
+        seen.append(history)
+        return turn
+
+    talk(noting)
     assert seen[0] == []
     assert seen[1] == ["西安今天的天气怎么样", "西安今天有小雨。"]

@@ -1,8 +1,9 @@
 import asyncio
+import itertools
 import logging
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,22 +95,43 @@ async def test_a_stream_answers_every_conversation_under_its_index() -> None:
     assert [blocking[index].text for index in range(100)] == [f"西安第{number}天" for number in range(100)]
 
 
-@pytest.mark.asyncio
-async def test_leaving_a_stream_early_ends_it_on_the_server() -> None:
-    backend = FakeBackend()
+def stuck_after_one() -> FakeBackend:
+    def answer(source: Source) -> Prediction:
+        backend.open.clear()
+        return first_word_and_utterance(source)
 
-    def endless() -> Iterator[Conversation]:
+    backend = FakeBackend(answer)
+    return backend
+
+
+@pytest.mark.asyncio
+async def test_leaving_a_stream_early_ends_the_work_on_the_server() -> None:
+    async def endless() -> AsyncIterator[Conversation]:
         while True:
             yield Conversation(("西安",), "明天呢")
 
-    def take_one(rewriter: Rewriter) -> str:
+    backend = stuck_after_one()
+    async with front(backend) as served, AsyncRewriter(served.target) as rewriter:
         stream = rewriter.rewrite_stream(endless())
-        _, result = next(stream)
+        await anext(stream)
+        await backend.wait_until_asked(2)
+        await stream.aclose()
+        await backend.cancelled.wait()
+
+
+@pytest.mark.asyncio
+async def test_leaving_a_blocking_stream_early_ends_the_work_on_the_server() -> None:
+    backend, loop = stuck_after_one(), asyncio.get_running_loop()
+
+    def take_one(rewriter: Rewriter) -> None:
+        stream = rewriter.rewrite_stream(itertools.repeat(Conversation(("西安",), "明天呢")))
+        next(stream)
+        asyncio.run_coroutine_threadsafe(backend.wait_until_asked(2), loop).result()
         stream.close()
-        return result.text
+        asyncio.run_coroutine_threadsafe(backend.cancelled.wait(), loop).result()
 
     async with front(backend) as served:
-        assert await in_thread(served.target, take_one) == "西安明天呢"
+        await in_thread(served.target, take_one)
 
 
 @pytest.mark.asyncio
@@ -122,7 +144,7 @@ async def test_waiting_for_health_ends_when_the_model_is_warm() -> None:
             asyncio.ensure_future(rewriter.wait_until_healthy()),
             asyncio.ensure_future(in_thread(served.target, Rewriter.wait_until_healthy)),
         ]
-        with pytest.raises(TimeoutError, match="expected a healthy server within 0.05 seconds, found none"):
+        with pytest.raises(TimeoutError, match=r"expected a healthy server within 0\.05 seconds, found none"):
             await rewriter.wait_until_healthy(0.05)
         assert not any(task.done() for task in waiting)
         backend.open.set()
@@ -160,6 +182,30 @@ async def test_an_overloaded_server_is_not_asked_again() -> None:
 
 
 @pytest.mark.asyncio
+async def test_stopping_one_of_two_servers_under_load_loses_no_call() -> None:
+    answered, stopped = 0, asyncio.Event()
+
+    async with front(FakeBackend()) as first, front(FakeBackend()) as second:
+        target = f"ipv4:{first.target},{second.target}"
+        async with AsyncRewriter(target, timeout_seconds=10) as rewriter:
+
+            async def talk() -> None:
+                nonlocal answered
+                while not stopped.is_set():
+                    await rewriter.rewrite(HISTORY, UTTERANCE, failure_as_error=True)
+                    answered += 1
+                    if answered == 100:
+                        stopping.set()
+
+            stopping = asyncio.Event()
+            users = [asyncio.create_task(talk()) for _ in range(20)]
+            await stopping.wait()
+            await first.server.stop()
+            stopped.set()
+            await asyncio.gather(*users)
+
+
+@pytest.mark.asyncio
 async def test_every_call_has_a_deadline_and_a_longer_one_can_be_asked_for() -> None:
     backend = FakeBackend()
     async with front(backend) as served, AsyncRewriter(served.target, timeout_seconds=3) as rewriter:
@@ -192,7 +238,8 @@ async def test_a_chatbot_gets_the_original_turn_whatever_happens(nobody: str, ca
 
 
 def test_a_reason_newer_than_the_client_is_still_a_passthrough() -> None:
-    answer = to_answer(pb.RewriteResponse(text=UTTERANCE, outcome=pb.OUTCOME_PASSTHROUGH, passthrough_reason=999))
+    outcome_passthrough_reason_999 = b"\x10\x03\x18\xe7\x07"
+    answer = to_answer(pb.RewriteResponse.FromString(outcome_passthrough_reason_999))
     assert (answer.outcome, answer.reason) == (Outcome.PASSTHROUGH, None)
     known = pb.RewriteResponse(outcome=pb.OUTCOME_PASSTHROUGH, passthrough_reason=pb.PASSTHROUGH_REASON_OVERLOADED)
     assert to_answer(known).reason is PassthroughReason.OVERLOADED

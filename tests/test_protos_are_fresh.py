@@ -1,6 +1,5 @@
 from pathlib import Path
 
-
 from serving.generate import GENERATED, REPOSITORY, generate
 from serving.pb import rewriter_pb2 as pb
 
@@ -9,7 +8,7 @@ def test_the_committed_stubs_are_what_the_contract_generates(tmp_path: Path) -> 
     generate(tmp_path)
     for name in GENERATED:
         fresh, committed = (root / "serving/pb" / name for root in (tmp_path, REPOSITORY))
-        assert committed.read_text(encoding="utf-8") == fresh.read_text(encoding="utf-8"), "run python -m serving.generate"
+        assert committed.read_text(encoding="utf-8") == fresh.read_text(encoding="utf-8"), "stale"
 
 
 def test_every_enum_starts_with_an_unspecified_value_and_prefixes_all() -> None:

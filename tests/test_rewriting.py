@@ -1,5 +1,5 @@
-import asyncio
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -158,21 +158,21 @@ async def test_the_backend_gets_the_time_left_less_the_margin(time_left_seconds:
 
 
 @pytest.mark.asyncio
-async def test_a_long_conversation_is_encoded_off_the_loop() -> None:
-    conversation = Conversation(("西安今天的天气怎么样" * 200,), "明天有雨吗")
-    other_tasks_ran = 0
+@pytest.mark.parametrize(("times", "on_loop"), [(1, True), (200, False)])
+async def test_only_a_long_conversation_is_encoded_off_the_loop(
+    times: int, on_loop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = rewriting(FakeBackend())
+    encode, threads = service.features.encode, []
 
-    async def other() -> None:
-        nonlocal other_tasks_ran
-        while True:
-            other_tasks_ran += 1
-            await asyncio.sleep(0)
+    def noting(conversation: Conversation) -> Source:
+        threads.append(threading.current_thread())
+        return encode(conversation)
 
-    background = asyncio.create_task(other())
-    answer = await rewriting(FakeBackend()).rewrite(conversation)
-    background.cancel()
-    assert answer.history_truncated
-    assert other_tasks_ran > 10
+    monkeypatch.setattr(service.features, "encode", noting)
+    answer = await service.rewrite(Conversation(("西安今天的天气怎么样" * times,), "明天有雨吗"))
+    assert answer.history_truncated is not on_loop
+    assert [thread is threading.main_thread() for thread in threads] == [on_loop]
 
 
 @pytest.mark.asyncio

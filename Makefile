@@ -1,0 +1,46 @@
+# The project's commands. `make` alone lists them.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+MODEL_DIR := build/models
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test lint bench proto clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready ## install everything into .venv
+
+$(VENV)/.ready: setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[serve,train,dev]'
+	touch $@
+
+$(MODEL_DIR)/.ready: $(VENV)/.ready $(wildcard rewriter/*.py rewriter/pretrained/zh/*)
+	$(BIN)/rewriter export --output $(MODEL_DIR)
+	touch $@
+
+demo: $(MODEL_DIR)/.ready ## start the service, rewrite conversations over gRPC and print them with their origins
+	$(BIN)/python examples/demo.py $(MODEL_DIR)
+
+serve: $(MODEL_DIR)/.ready ## run the service on localhost:8600
+	$(BIN)/rewriter serve --model-dir $(MODEL_DIR)
+
+test: $(VENV)/.ready ## run the tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(MODEL_DIR)/.ready ## latency of the service on this machine
+	$(BIN)/python benchmarks/latency.py $(MODEL_DIR)
+
+proto: $(VENV)/.ready ## generate the gRPC stubs anew
+	$(BIN)/python -m serving.generate
+
+clean: ## remove what was built
+	rm -rf $(VENV) build *.egg-info

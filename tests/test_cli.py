@@ -1,0 +1,111 @@
+"""The command as its user runs it: in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+
+CORPUS = "\n".join(
+    "\t\t".join((*example.conversation.history, example.conversation.utterance, example.reference))
+    for example in tiny.EXAMPLES
+)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rewriter", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "KERAS_BACKEND": "tensorflow"})
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from rewriter.artefact import save_artefact
+
+    folder = tmp_path_factory.mktemp("model")
+    save_artefact(folder, tiny.model(), tiny.FEATURES, tiny.VOCABULARY)
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text(CORPUS + "\n", encoding="utf-8")
+    return path
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from rewriter.cli import app; from typer.testing import CliRunner\n"
+        "result = CliRunner().invoke(app, ['--help']); assert result.exit_code == 0, result.output\n"
+        "print(sorted({'tensorflow', 'keras', 'jieba', 'numpy', 'grpc', 'pydantic'} & set(sys.modules)))"
+    )
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "[]"
+
+
+def test_every_documented_command_has_help() -> None:
+    output = run("--help").stdout
+    for command in ("prepare", "train", "evaluate", "export", "rewrite", "batch", "serve"):
+        assert f" {command} " in output
+
+
+def test_bad_input_ends_in_one_line_that_names_it(tmp_path: Path) -> None:
+    finished = run("evaluate", str(tmp_path / "missing.txt"), "--output", str(tmp_path / "report.json"))
+    assert finished.returncode == 2
+    assert "missing.txt" in finished.stderr.splitlines()[-1]
+    assert "Traceback" not in finished.stderr
+
+
+def test_a_report_is_not_overwritten_without_force(corpus: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    report.write_text("precious", encoding="utf-8")
+    finished = run("evaluate", str(corpus), "--output", str(report))
+    assert finished.returncode == 2
+    assert "--force" in finished.stderr
+    assert report.read_text(encoding="utf-8") == "precious"
+
+
+def test_evaluate_writes_every_metric_and_the_errors_side_by_side(
+    model_folder: Path, corpus: Path, tmp_path: Path
+) -> None:
+    report, errors = tmp_path / "report.json", tmp_path / "errors.txt"
+    arguments = ("evaluate", str(corpus), "--model", str(model_folder), "--output", str(report))
+    finished = run(*arguments, "--errors", str(errors))
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(report.read_text(encoding="utf-8"))
+    keys = "em bleu1 bleu2 bleu4 rouge1 rouge2 rougeL f1 f2 f3 negative_em".split()
+    assert all(0 <= found[key] <= 1 for key in keys)
+    assert found["lines"] == 4
+    # Random weights rewrite nothing well: the listing shows what each line should have been.
+    assert found["em"] < 1
+    assert "  reference  " in errors.read_text(encoding="utf-8")
+
+
+def test_batch_rewrites_a_file_and_fails_if_a_record_could_not_be_read(model_folder: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"id": 1, "history": [], "utterance": "早上好"}\n{"id": 2}\n', encoding="utf-8")
+    finished = run("batch", str(source), "--model", str(model_folder), "--output", str(target))
+    assert finished.returncode == 1
+    assert "2 records, 1 turns, 1 of them unchanged; 1 errors" in finished.stdout
+    first, second = (json.loads(line) for line in target.read_text(encoding="utf-8").splitlines())
+    assert first == {"id": 1, "history": [], "utterance": "早上好", "rewrite": "早上好", "confidence": 1.0}
+    assert second["id"] == 2
+    assert "history" in second["error"]
+
+
+def test_rewrite_prints_the_rewrite(model_folder: Path) -> None:
+    finished = run("rewrite", "--model", str(model_folder), "早上好")
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.strip() == "早上好"
+
+
+def test_prepare_reports_what_it_wrote(corpus: Path, tmp_path: Path) -> None:
+    output = tmp_path / "prepared"
+    finished = run("prepare", str(corpus), "--output", str(output), "--validation-lines", "2")
+    assert finished.returncode == 0, finished.stderr
+    counts = json.loads(finished.stdout)
+    assert counts["train"] == counts["validation"] == 2
+    assert (output / "train.npz").is_file()

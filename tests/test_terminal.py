@@ -1,0 +1,15 @@
+import click
+
+from rewriter.conversation import Origin, Span
+from rewriter.terminal import colored
+
+
+def test_only_what_was_copied_from_elsewhere_is_coloured() -> None:
+    spans = (
+        Span(0, 2, Origin.HISTORY, 0, 0, 2),
+        Span(2, 3, Origin.FUNCTION_WORD, -1, 0, 0),
+        Span(4, 6, Origin.UTTERANCE, 1, 0, 2),
+    )
+    shown = colored("西安的 天气", spans)
+    assert click.unstyle(shown) == "西安的 天气"
+    assert shown == click.style("西安", fg="green", bold=True) + click.style("的", fg="yellow") + " " + "天气\x1b[0m"
