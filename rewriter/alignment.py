@@ -69,10 +69,8 @@ def tile(reference: str, surfaces: Sequence[str | None]) -> list[int] | None:
         cheapest = min(ways[offset].values())
         for position, surface in by_first_character.get(character, ()):
             if reference.startswith(surface, offset):
-                way = _extend(ways[offset].get(position - 1), cheapest, position)
-                known = ways[offset + len(surface)].get(position)
-                if known is None or way.cost < known.cost:
-                    ways[offset + len(surface)][position] = way
+                run = ways[offset].get(position - 1)
+                ways[offset + len(surface)][position] = _extend(run, cheapest, position)
     return _positions(min(ways[-1].values())) if ways[-1] else None
 
 

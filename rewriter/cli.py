@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -159,7 +159,7 @@ def serve(
     from serving.config import ServerSettings
     from serving.server import run
 
-    given = {"model_dir": model_dir, "host": host, "port": port}
+    given: dict[str, Any] = {"model_dir": model_dir, "host": host, "port": port}
     run(ServerSettings(**{key: value for key, value in given.items() if value is not None}))
 
 

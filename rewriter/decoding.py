@@ -35,6 +35,17 @@ class BeamResult(NamedTuple):
     finished: Any  # (B, K) bool
 
 
+def write_step(steps: Any, index: Any, values: Any, axis: int = -1) -> Any:
+    """Writes ``values``, of size 1 along ``axis``, at ``index``; for caches of a fixed length.
+
+    Not ``ops.slice_update``: on TensorFlow that is an XLA kernel, compiled anew for each shape, and TF Serving has none.
+    """
+    shape = [1] * len(steps.shape)
+    shape[axis] = -1
+    is_here = ops.reshape(ops.arange(ops.shape(steps)[axis]) == index, shape)
+    return ops.where(is_here, values, steps)
+
+
 def greedy_search(step: StepFunction, state: Any, end_tokens: Any, max_length: int) -> GreedyResult:
     """Takes the most probable token at each step. ``end_tokens`` (B,) int32: each row has an end token of its own."""
     rows = ops.shape(end_tokens)[0]
@@ -44,7 +55,7 @@ def greedy_search(step: StepFunction, state: Any, end_tokens: Any, max_length: i
         best = ops.cast(ops.argmax(log_probs, axis=-1), "int32")
         log_prob = log_prob + ops.where(finished, 0.0, ops.max(log_probs, axis=-1))
         finished = finished | (best == end_tokens)
-        tokens = ops.slice_update(tokens, (0, index), ops.where(finished, NO_TOKEN, best)[:, None])
+        tokens = write_step(tokens, index, ops.where(finished, NO_TOKEN, best)[:, None])
         return index + 1, tokens, best, log_prob, finished, state
 
     _, tokens, _, log_prob, finished, state = ops.while_loop(
@@ -125,7 +136,7 @@ def _expand(beams: _Beams, log_probs: Any, end_tokens: Any, index: Any, beam_siz
     parent, token = ops.cast(flat // num_tokens, "int32"), ops.cast(flat % num_tokens, "int32")
     is_end = token == end_tokens[:, None]
     tokens = ops.take_along_axis(beams.live_tokens, parent[:, :, None], axis=1)
-    tokens = ops.slice_update(tokens, (0, 0, index), ops.where(is_end, NO_TOKEN, token)[:, :, None])
+    tokens = write_step(tokens, index, ops.where(is_end, NO_TOKEN, token)[:, :, None])
     return _Candidates(log_prob, tokens, token, parent, is_end)
 
 

@@ -149,9 +149,13 @@ def _refuse_xla(saved_model: Path) -> None:
 
     proto = saved_model_pb2.SavedModel.FromString((saved_model / "saved_model.pb").read_bytes())
     for graph in proto.meta_graphs:
-        for function in graph.graph_def.library.function:
-            if function.attr["_XlaMustCompile"].b or any(n.attr["_XlaMustCompile"].b for n in function.node_def):
-                raise RuntimeError(f"expected no XLA in the graph, found {function.signature.name}")
+        functions = graph.graph_def.library.function
+        nodes = [*graph.graph_def.node, *(node for function in functions for node in function.node_def)]
+        names = [node.op for node in nodes if node.op.startswith("Xla")]
+        names += [item.signature.name for item in functions if item.attr["_XlaMustCompile"].b]
+        names += [node.name for node in nodes if node.attr["_XlaMustCompile"].b]
+        if names:
+            raise RuntimeError(f"expected no XLA in the graph, found {names[0]}")
 
 
 def _compare(live: dict[str, Any], reloaded: dict[str, np.ndarray]) -> None:

@@ -77,7 +77,7 @@ def compile_function(
         return lambda source: _to_numpy(jitted([variable.value for variable in model.variables], source))
     import tensorflow as tf
 
-    graph = tf.function(lambda source: function(model, source), reduce_retracing=True)
+    graph = tf.function(lambda source: function(model, source), reduce_retracing=True, autograph=False)
     return lambda source: _to_numpy(graph({name: tf.constant(array) for name, array in source.items()}))
 
 
@@ -145,7 +145,8 @@ def _ends(source: SourceArrays) -> Any:
 
 
 def _repeat_rows(memory: Memory, times: int) -> Memory:
-    return keras.tree.map_structure(lambda tensor: ops.repeat(tensor, times, axis=0), memory)
+    repeated: Memory = keras.tree.map_structure(lambda tensor: ops.repeat(tensor, times, axis=0), memory)
+    return repeated
 
 
 def _to_numpy(outputs: Any) -> Any:

@@ -11,6 +11,7 @@ from keras import ops
 
 from rewriter.alignment import copy_priorities
 from rewriter.config import FeaturesConfig, ModelConfig
+from rewriter.decoding import write_step
 from rewriter.features import PADDING_TURN, UTTERANCE_TURN
 from rewriter.layers import DecoderLayer, EncoderLayer, KeysValues, sinusoid
 from rewriter.pointer import Pointer, copy_log_probs
@@ -175,10 +176,8 @@ class RewriterModel(keras.Model):
         prefix = []
         for number, layer in enumerate(self.decoder):
             new = layer.project(x)
-            at = (0, 0, index, 0)
-            prefix.append(
-                KeysValues(*(ops.slice_update(old, at, n) for old, n in zip(state.prefix[number], new, strict=True)))
-            )
+            written = (write_step(old, index, n, axis=2) for old, n in zip(state.prefix[number], new, strict=True))
+            prefix.append(KeysValues(*written))
             output = self._decoder_layer(number, x, prefix[-1], prefix_mask, memory, training=False)
             x = output.hidden
         attention, gate = self._point(memory, output, last[:, None], frontier[:, None])
@@ -187,7 +186,7 @@ class RewriterModel(keras.Model):
         priority = copy_priorities(ops, positions, last[:, None], frontier[:, None], in_utterance, size)
         best = ops.max(ops.where(memory.same_token > 0, priority[:, None], -1), axis=-1)
         is_place = (priority == best) & memory.copyable[:, 0]
-        gates = ops.slice_update(state.history_gates, (0, index), gate)
+        gates = write_step(state.history_gates, index, gate)
         return ops.where(is_place, log_probs, _NEVER), State(tuple(prefix), frontier, gates)
 
     def _prefix(self, memory: Memory, last: Any, frontier: Any, index: Any, training: bool | None) -> Any:
@@ -196,7 +195,7 @@ class RewriterModel(keras.Model):
         token = ops.take_along_axis(memory.embedded, ops.maximum(last, 0)[..., None], axis=1)
         x = ops.where(started, token, self.start_embedding(ops.zeros_like(last)))
         x = x + ops.cast(sinusoid(index, self.config.hidden_dim), x.dtype)[None]
-        if self.read_last is not None:
+        if self.read_last is not None and self.read_frontier is not None:
             selective_read = ops.take_along_axis(memory.states, ops.maximum(last, 0)[..., None], axis=1)
             x = x + ops.where(started, self.read_last(selective_read), ops.zeros_like(x))
             x = x + self.read_frontier(ops.take_along_axis(memory.states, frontier[..., None], axis=1))
@@ -215,7 +214,10 @@ class RewriterModel(keras.Model):
         is_next = (positions == last[..., None] + 1) & (last >= 0)[..., None]
         is_frontier = positions == frontier[..., None]
         history_mask = memory.history_mask & memory.copyable
-        return self.pointer(output, memory.pointer_keys, history_mask, memory.utterance_mask, is_next, is_frontier)
+        attention, gate = self.pointer(
+            output, memory.pointer_keys, history_mask, memory.utterance_mask, is_next, is_frontier
+        )
+        return attention, gate
 
     def _frontiers(self, memory: Memory, last: Any) -> Any:
         """The frontier before each token: (B, T) positions copied last -> (B, T)."""

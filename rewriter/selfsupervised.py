@@ -82,9 +82,11 @@ class ExampleMaker:
 
 
 def is_content_word(word: str) -> bool:
-    """True for words worth leaving out: nouns, verbs, adjectives, names, numbers, times, and those not in the dictionary."""
-    tag = _tags().get(word, "n" if len(word) > 1 or word.isascii() and word.isalnum() else "x")
-    return tag[0] in "nvaijltszbgm" and len(word) > 1 or tag[0] == "n" or word.isascii() and word.isalnum()
+    """True for words worth leaving out: nouns, verbs, adjectives, names, numbers, times, unknown words."""
+    if word.isascii() and word.isalnum():
+        return True
+    tag = _tags().get(word, "n" if len(word) > 1 and any(map(str.isalnum, word)) else "x")
+    return tag[0] == "n" or len(word) > 1 and tag[0] in "vaijltszbgm"
 
 
 def _clauses(turn: str) -> list[str]:

@@ -6,17 +6,13 @@ import click
 
 from rewriter.conversation import Origin, Span
 
-_STYLES = {
-    Origin.HISTORY: {"fg": "green", "bold": True},
-    Origin.FUNCTION_WORD: {"fg": "yellow"},
-    Origin.UTTERANCE: {},
-}
+_COLORS = {Origin.HISTORY: "green", Origin.FUNCTION_WORD: "yellow", Origin.UTTERANCE: None}
 
 
 def colored(text: str, spans: Sequence[Span]) -> str:
     """Green from the history, yellow from the function words, plain from the utterance."""
     pieces, end = [], 0
     for span in spans:
-        pieces += [text[end : span.start], click.style(text[span.start : span.end], **_STYLES[span.origin])]
+        pieces += [text[end : span.start], click.style(text[span.start : span.end], fg=_COLORS[span.origin])]
         end = span.end
     return "".join(pieces) + text[end:]

@@ -221,8 +221,12 @@ def load_checkpoint(path: Path, model: RewriterModel) -> Progress:
         variables = _variables(model)
         if len(stored.files) != len(variables) + 1:
             raise ValueError(f"{path}: expected {len(variables)} variables, found {len(stored.files) - 1}")
-        for index, variable in enumerate(variables):
-            variable.assign(stored[f"variable_{index}"])
+        arrays = [stored[f"variable_{index}"] for index in range(len(variables))]
+        for variable, array in zip(variables, arrays, strict=True):
+            if array.shape != tuple(variable.shape):
+                raise ValueError(f"{path}: expected {variable.path} of shape {tuple(variable.shape)}, found {array.shape}")
+        for variable, array in zip(variables, arrays, strict=True):
+            variable.assign(array)
         return Progress(**json.loads(str(stored["progress"])))
 
 

@@ -20,7 +20,6 @@ class Manifest(BaseModel):
 
     name: str
     version: str
-    max_target_tokens: int
     fingerprint: int
     vocabulary_fingerprint: str
 

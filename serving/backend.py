@@ -9,12 +9,11 @@ from rewriter.features import Source
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One way to rewrite a source: the source positions to copy, -1 after the end, and a history gate for each."""
+    """One way to rewrite a source: the source positions to copy (-1 after the end)."""
 
     positions: tuple[int, ...]
     log_prob: float
     score: float
-    history_gates: tuple[float, ...]
     finished: bool
 
 

@@ -10,7 +10,7 @@ _SERVICE_CONFIG = {
         {
             "name": [{"service": "rewriter.v1.RewriterService"}],
             "retryPolicy": {
-                "maxAttempts": 3,
+                "maxAttempts": 2,
                 "initialBackoff": "0.02s",
                 "maxBackoff": "0.1s",
                 "backoffMultiplier": 2,

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 
-from rewriter.conversation import Conversation, Origin, Rewrite, Span
+from rewriter.conversation import Conversation, Rewrite
 from rewriter.features import Features, Source, UtteranceTooLongError
 from serving.answer import Alternative, Answer, Model, Outcome, PassthroughReason
 from serving.backend import (
@@ -103,10 +103,16 @@ class Rewriting:
         except CannotRewrite as error:
             if error.reason in _WORTH_A_LOOK:
                 _LOGGER.warning("passed a turn through: %s", error)
-            length = len(conversation.utterance)
-            span = Span(0, length, Origin.UTTERANCE, len(conversation.history), 0, length)
+            original = Rewrite.unchanged(conversation, confidence=0.0)
             return Answer(
-                conversation.utterance, Outcome.PASSTHROUGH, error.reason, 0.0, (span,), (), False, self.model
+                original.text,
+                Outcome.PASSTHROUGH,
+                error.reason,
+                original.confidence,
+                original.spans,
+                (),
+                False,
+                self.model,
             )
 
     async def warm_up(self, timeout_seconds: float) -> None:
@@ -142,7 +148,7 @@ class Rewriting:
         if not hypothesis.finished:
             raise UnfinishedAnswer("the model did not end its answer")
         try:
-            rewrite = self.features.rewrite(source, hypothesis.positions, hypothesis.log_prob, hypothesis.history_gates)
+            rewrite = self.features.rewrite(source, hypothesis.positions, hypothesis.log_prob)
         except ValueError as error:
             raise BrokenAnswer(f"the model's answer cannot be read: {error}") from None
         if not rewrite.text:

@@ -35,7 +35,7 @@ class FrontServer:
         self._rewriting = rewriting
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(interceptors=[CallInterceptor()], options=_options(settings))
-        servicer = RewriterServicer(rewriting, settings, manifest.max_target_tokens)
+        servicer = RewriterServicer(rewriting, settings)
         add_RewriterServiceServicer_to_server(servicer, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)

@@ -21,10 +21,9 @@ _TEXT_LOG = logging.getLogger("serving.text")
 
 
 class RewriterServicer(RewriterServiceServicer):
-    def __init__(self, rewriting: Rewriting, settings: ServerSettings, max_target_tokens: int) -> None:
+    def __init__(self, rewriting: Rewriting, settings: ServerSettings) -> None:
         self._rewriting = rewriting
         self._settings = settings
-        self._max_target_tokens = max_target_tokens
 
     async def Rewrite(self, request: pb.RewriteRequest, context: grpc.aio.ServicerContext) -> pb.RewriteResponse:
         return await self._rewrite(request, context.time_remaining())
@@ -64,7 +63,6 @@ class RewriterServicer(RewriterServiceServicer):
             max_source_tokens=features.max_source_tokens,
             max_utterance_tokens=features.max_utterance_tokens,
             max_history_turns_read=features.max_history_turns,
-            max_target_tokens=self._max_target_tokens,
             max_history_turns=settings.max_history_turns,
             max_turn_characters=settings.max_turn_characters,
             max_utterance_characters=settings.max_utterance_characters,

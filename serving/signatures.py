@@ -15,8 +15,8 @@ BEAM = "beam"
 
 INPUTS = frozenset(ARRAY_NAMES)
 OUTPUTS = {
-    GREEDY: frozenset({"positions", "log_prob", "history_gate", "finished", "fingerprint"}),
-    BEAM: frozenset({"positions", "log_prob", "score", "history_gate", "finished", "fingerprint"}),
+    GREEDY: frozenset({"positions", "log_prob", "finished", "fingerprint"}),
+    BEAM: frozenset({"positions", "log_prob", "score", "finished", "fingerprint"}),
 }
 
 
@@ -36,8 +36,8 @@ def read_predictions(
     rows = arrays["log_prob"].shape
     if len(rows) != 2 or rows[0] != batch_size or rows[1] == 0:
         raise BrokenAnswer(f"expected log-probabilities of {batch_size} sources, found the shape {rows}")
-    for name in ("positions", "history_gate", "score", "finished"):
-        if arrays[name].shape[:2] != rows or arrays[name].ndim != (3 if name in ("positions", "history_gate") else 2):
+    for name in ("positions", "score", "finished"):
+        if arrays[name].shape[:2] != rows or arrays[name].ndim != (3 if name == "positions" else 2):
             raise BrokenAnswer(f"expected {name} for {rows} hypotheses, found the shape {arrays[name].shape}")
     return [Prediction(_hypotheses(arrays, row)) for row in range(batch_size)]
 
@@ -50,9 +50,8 @@ def _with_one_hypothesis(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndar
 
 
 def _hypotheses(arrays: Mapping[str, np.ndarray], row: int) -> tuple[Hypothesis, ...]:
-    names = ("positions", "log_prob", "score", "history_gate", "finished")
+    names = ("positions", "log_prob", "score", "finished")
     columns = zip(*(arrays[name][row].tolist() for name in names), strict=True)
     return tuple(
-        Hypothesis(tuple(positions), log_prob, score, tuple(gates), finished)
-        for positions, log_prob, score, gates, finished in columns
+        Hypothesis(tuple(positions), log_prob, score, finished) for positions, log_prob, score, finished in columns
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from saved_models import FEATURES, FINGERPRINT, MAX_TARGET_TOKENS, VOCABULARY
+from saved_models import FEATURES, FINGERPRINT, VOCABULARY
 
 from rewriter.features import Features, Source
 from serving.artefact import Manifest
@@ -22,7 +22,6 @@ from serving.server import FrontServer
 MANIFEST = Manifest(
     name="fake",
     version="7",
-    max_target_tokens=MAX_TARGET_TOKENS,
     fingerprint=FINGERPRINT,
     vocabulary_fingerprint=VOCABULARY.fingerprint,
 )
@@ -34,7 +33,7 @@ def features() -> Features:
 
 
 def hypothesis(positions: Sequence[int], *, log_prob: float = -0.5, finished: bool = True) -> Hypothesis:
-    return Hypothesis(tuple(positions), log_prob, log_prob, tuple(0.5 for _ in positions), finished)
+    return Hypothesis(tuple(positions), log_prob, log_prob, finished)
 
 
 def first_word_and_utterance(source: Source) -> Prediction:

@@ -33,7 +33,6 @@ def write_model(model_dir: Path, *, version: int = 1, fingerprint: int = FINGERP
     manifest = {
         "name": "first-word",
         "version": str(version),
-        "max_target_tokens": MAX_TARGET_TOKENS,
         "fingerprint": str(FINGERPRINT),
         "vocabulary_fingerprint": VOCABULARY.fingerprint,
     }
@@ -63,7 +62,6 @@ def _first_word_model(fingerprint: int, finished: bool) -> Any:
         return {
             "positions": positions,
             "log_prob": log_prob,
-            "history_gate": tf.zeros_like(positions, tf.float32),
             "finished": tf.fill(tf.shape(log_prob), finished),
             "fingerprint": tf.fill([tf.shape(positions)[0]], tf.constant(fingerprint, tf.int64)),
         }

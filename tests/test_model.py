@@ -103,7 +103,7 @@ def test_padding_does_not_change_the_rewrite(rewrite: Any) -> None:
 
 def test_a_row_that_has_ended_lets_the_others_go_on() -> None:
     """Neither row has padding: once one has ended, its frontier has nowhere to go."""
-    model = tiny.model(seed=SEED)
+    model = tiny.model(seed=4)
     sources = [tiny.sources()[0], tiny.source("你在喝茶", "我看过北京 是 谁 吗 很冷 呢")]
     assert len(sources[0]) == len(sources[1])
     found = rewrite_greedily(model, tiny.arrays(*sources))

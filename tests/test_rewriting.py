@@ -41,7 +41,6 @@ def outputs(**changes: np.ndarray) -> dict[str, np.ndarray]:
     good = {
         "positions": np.array([[3, 4, -1], [5, -1, -1]], np.int32),
         "log_prob": np.array([-0.5, -1.0], np.float32),
-        "history_gate": np.zeros((2, 3), np.float32),
         "finished": np.array([True, False]),
         "fingerprint": np.full(2, FINGERPRINT),
     }
@@ -215,7 +214,6 @@ def test_the_arrays_of_a_beam_become_hypotheses_in_their_order() -> None:
         positions=np.array([[[3, -1], [4, -1]]] * 2, np.int32),
         log_prob=np.array([[-0.5, -1.0]] * 2, np.float32),
         score=np.array([[-0.25, -0.5]] * 2, np.float32),
-        history_gate=np.zeros((2, 2, 2), np.float32),
         finished=np.array([[True, False]] * 2),
     )
     predictions = read_predictions(arrays, beam=True, batch_size=2, fingerprint=FINGERPRINT)
@@ -232,7 +230,6 @@ def test_the_arrays_of_a_beam_become_hypotheses_in_their_order() -> None:
         {"log_prob": np.float32(0)},
         {"finished": np.array([True])},
         {"positions": np.zeros(2, np.int32)},
-        {"history_gate": np.zeros((3, 3), np.float32)},
     ],
 )
 def test_arrays_of_another_model_or_shape_are_refused(changes: dict[str, np.ndarray]) -> None:
@@ -240,7 +237,7 @@ def test_arrays_of_another_model_or_shape_are_refused(changes: dict[str, np.ndar
         read_predictions(outputs(**changes), beam=False, batch_size=2, fingerprint=FINGERPRINT)
 
 
-@pytest.mark.parametrize("name", ["positions", "log_prob", "finished", "fingerprint", "history_gate"])
+@pytest.mark.parametrize("name", ["positions", "log_prob", "finished", "fingerprint"])
 def test_an_answer_without_one_of_its_arrays_is_refused(name: str) -> None:
     arrays = outputs()
     del arrays[name]

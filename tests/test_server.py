@@ -2,20 +2,21 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from front import FakeBackend, Front, failing_with, first_word_and_utterance, front
+from front import FakeBackend, Front, failing_with, features, first_word_and_utterance, front
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
-from saved_models import write_model
+from saved_models import FINGERPRINT, write_model
 
-from rewriter.features import Source
+from rewriter.conversation import Conversation
+from rewriter.features import Source, collate
 from serving.backend import (
     BackendOverloaded,
     BackendTimeout,
@@ -26,6 +27,7 @@ from serving.backend import (
 )
 from serving.client import AsyncRewriter
 from serving.config import ServerSettings
+from serving.embedded import EmbeddedBackend
 from serving.pb import rewriter_pb2 as pb
 from serving.server import SERVICE, create
 
@@ -183,7 +185,7 @@ async def test_the_backend_gets_less_time_than_the_client() -> None:
     backend = FakeBackend()
     async with front(backend, default_deadline_seconds=30, deadline_margin_seconds=1) as served:
         await served.stub.Rewrite(request(), timeout=10)
-    assert 5 < backend.timeouts[0] <= 9
+    assert 5 < backend.timeouts[0] < 9.5
 
 
 async def test_a_slow_model_is_a_passthrough_before_the_deadline_of_the_client() -> None:
@@ -400,6 +402,23 @@ async def test_a_saved_model_is_served_from_its_newest_version(model_dir: Path) 
     assert (answer.text, answer.model.name) == ("西安明天有雨吗", "first-word")
     assert [alternative.text for alternative in answer.alternatives] == [UTTERANCE]
     assert {rewritten.text for rewritten in many} == {"西安明天有雨吗"}
+
+
+async def test_the_sources_of_one_batch_are_of_similar_length(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: list[list[int]] = []
+
+    def noting(sources: Sequence[Source]) -> Any:
+        batches.append([len(source) for source in sources])
+        return collate(sources)
+
+    monkeypatch.setattr("serving.embedded.collate", noting)
+    backend = EmbeddedBackend(model_dir / "1", FINGERPRINT, max_batch_size=8, max_queue_size=100)
+    await backend.start()
+    sources = [features().encode(Conversation(("西安今天" * times,), UTTERANCE)) for times in (1, 40, 2, 41, 3, 42)]
+    await backend.predict(sources, beam=False, timeout_seconds=30)
+    await backend.close()
+    assert max(map(len, batches)) > 1
+    assert all(max(lengths) < 2 * min(lengths) for lengths in batches)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from rewriter.tokenizer import Granularity, Token, Tokenizer, normalize
 
 # The characters that break tokenizers, often enough to meet each other, among any others there are.
 AWKWARD = (
-    "西安天气ABab09ＡＢ１，。…—（）()#.%+- \t\r\n\u3000\u00a0\u2028\u0085\u200b\u200d\ufeff\u00ad\u202e\u0301\u0308\u20e3\ufe0f"
-    "\x00\x1b\U0001f468\U0001f469\U0001f1e8\U0001f3fd❤İßﬁ½℃⑴㍿ﷺ´가각กิд\U00020bb7\U0010ffff\ue000"
+    "西安天气ABab09ＡＢ１，。…—（）()#.%+- \t\r\n\u3000\u00a0\u2028\u0085\u200b\u200d"
+    "\ufeff\u00ad\u202e\u0301\u0308\u20e3\ufe0f\x00\x1b\U0001f468\U0001f469\U0001f1e8\U0001f3fd❤İßﬁ½℃⑴㍿ﷺ´가각กิд\U00020bb7\U0010ffff\ue000"
 )
 TEXTS = st.text(st.one_of(st.sampled_from(AWKWARD), st.characters()), max_size=40)
 
@@ -118,13 +118,21 @@ def test_a_token_keeps_the_marks_on_its_last_character(text: str, expected: list
     assert pieces(text) == expected
 
 
+@pytest.mark.parametrize("invisible", ["\u200b", "\u200d", "\ufeff", "\u202c"])
+def test_a_token_does_not_keep_what_joins_or_parts_it_from_the_next(invisible: str) -> None:
+    # A joiner copied along would melt two emoji into one wherever they are copied to.
+    assert pieces(f"\U0001f468{invisible}\U0001f469好{invisible}") == ["\U0001f468", "\U0001f469", "好"]
+
+
 @pytest.mark.parametrize("invisible", ["\u200b", "\u200c", "\u200d", "\ufeff", "\u00ad", "\u2060", "\ufe0e"])
 def test_a_mark_without_width_does_not_tell_words_apart(invisible: str) -> None:
     text = f"西{invisible}安"
     assert words.tokenize(text) == [Token("西安", 0, 3)]
 
 
-@pytest.mark.parametrize("text", ["", " ", "\t\r\n", "\u3000\u00a0\u2003", "\u200b\u200d\ufeff", "\x00\x1f\x7f", "\u0301\ufe0f"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "\t\r\n", "\u3000\u00a0\u2003", "\u200b\u200d\ufeff", "\x00\x1f\x7f", "\u0301\ufe0f"]
+)
 def test_a_turn_without_visible_characters_has_no_tokens(text: str) -> None:
     assert words.tokenize(text) == []
     assert normalize(text) == ""
@@ -145,7 +153,9 @@ def test_a_ligature_belongs_to_the_word_around_it() -> None:
 
 
 @pytest.mark.parametrize("tokenizer", [words, characters], ids=["words", "characters"])
-@pytest.mark.parametrize(("text", "surface"), [("½", "1⁄2"), ("℃", "°c"), ("⑴", "(1)"), ("㍿", "株式会社"), ("…", "...")])
+@pytest.mark.parametrize(
+    ("text", "surface"), [("½", "1⁄2"), ("℃", "°c"), ("⑴", "(1)"), ("㍿", "株式会社"), ("…", "...")]
+)
 def test_one_character_that_normalizes_to_several_is_one_token(tokenizer: Tokenizer, text: str, surface: str) -> None:
     assert tokenizer.tokenize(f"好{text}的") == [Token("好", 0, 1), Token(surface, 1, 2), Token("的", 2, 3)]
 
@@ -163,7 +173,9 @@ def test_half_of_a_surrogate_pair_is_no_word() -> None:
 def test_no_character_of_unicode_normalizes_to_something_invisible_in_a_word() -> None:
     for code in range(0x20000):
         normalized = normalize(chr(code))
-        assert all(unicodedata.category(c) not in ("Cc", "Cf", "Cn", "Co", "Cs", "Mn", "Me") for c in normalized), hex(code)
+        assert all(unicodedata.category(c) not in ("Cc", "Cf", "Cn", "Co", "Cs", "Mn", "Me") for c in normalized), hex(
+            code
+        )
 
 
 @pytest.mark.parametrize("unit", ["今天天气不错，", "龘", "a", " ", "😀", "\u0301"])

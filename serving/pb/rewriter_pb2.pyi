@@ -180,12 +180,11 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "max_source_tokens", "max_utterance_tokens", "max_history_turns_read", "max_target_tokens", "max_history_turns", "max_turn_characters", "max_utterance_characters", "max_alternatives", "max_batch_items", "max_message_bytes")
+    __slots__ = ("model", "max_source_tokens", "max_utterance_tokens", "max_history_turns_read", "max_history_turns", "max_turn_characters", "max_utterance_characters", "max_alternatives", "max_batch_items", "max_message_bytes")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MAX_SOURCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_UTTERANCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_HISTORY_TURNS_READ_FIELD_NUMBER: _ClassVar[int]
-    MAX_TARGET_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_HISTORY_TURNS_FIELD_NUMBER: _ClassVar[int]
     MAX_TURN_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     MAX_UTTERANCE_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
@@ -196,11 +195,10 @@ class GetModelInfoResponse(_message.Message):
     max_source_tokens: int
     max_utterance_tokens: int
     max_history_turns_read: int
-    max_target_tokens: int
     max_history_turns: int
     max_turn_characters: int
     max_utterance_characters: int
     max_alternatives: int
     max_batch_items: int
     max_message_bytes: int
-    def __init__(self, model: _Optional[_Union[Model, _Mapping]] = ..., max_source_tokens: _Optional[int] = ..., max_utterance_tokens: _Optional[int] = ..., max_history_turns_read: _Optional[int] = ..., max_target_tokens: _Optional[int] = ..., max_history_turns: _Optional[int] = ..., max_turn_characters: _Optional[int] = ..., max_utterance_characters: _Optional[int] = ..., max_alternatives: _Optional[int] = ..., max_batch_items: _Optional[int] = ..., max_message_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, model: _Optional[_Union[Model, _Mapping]] = ..., max_source_tokens: _Optional[int] = ..., max_utterance_tokens: _Optional[int] = ..., max_history_turns_read: _Optional[int] = ..., max_history_turns: _Optional[int] = ..., max_turn_characters: _Optional[int] = ..., max_utterance_characters: _Optional[int] = ..., max_alternatives: _Optional[int] = ..., max_batch_items: _Optional[int] = ..., max_message_bytes: _Optional[int] = ...) -> None: ...

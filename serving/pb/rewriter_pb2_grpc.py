@@ -28,11 +28,14 @@ if _version_not_supported:
 class RewriterServiceStub:
     """Makes the incoming turn of a conversation self-contained, by copying words from the turns said before.
 
-    Limits below are the server's defaults; GetModelInfo tells the ones in force. A request beyond a limit, or one that is
-    not valid UTF-8, fails with INVALID_ARGUMENT naming the field, the limit and what arrived (google.rpc.BadRequest).
-    Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless FailureMode asks for an
-    error: UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED or INTERNAL, with google.rpc.ErrorInfo, whose reason is the
-    name of the PassthroughReason without its prefix.
+    Limits below are the server's defaults; GetModelInfo tells the ones in force. A request beyond a limit fails with
+    INVALID_ARGUMENT naming the field, the limit and what arrived (google.rpc.BadRequest); so do bytes that are no
+    message and text that is not UTF-8, without the name. A message of too many bytes fails with RESOURCE_EXHAUSTED.
+
+    A turn is answered before the deadline of its call and within 2 seconds in any case; on a batch or stream, that holds
+    for each turn. Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless
+    FailureMode asks for an error: UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED or INTERNAL, with
+    google.rpc.ErrorInfo, whose reason is the name of the PassthroughReason without its prefix.
     """
 
     def __init__(self, channel):
@@ -66,11 +69,14 @@ class RewriterServiceStub:
 class RewriterServiceServicer:
     """Makes the incoming turn of a conversation self-contained, by copying words from the turns said before.
 
-    Limits below are the server's defaults; GetModelInfo tells the ones in force. A request beyond a limit, or one that is
-    not valid UTF-8, fails with INVALID_ARGUMENT naming the field, the limit and what arrived (google.rpc.BadRequest).
-    Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless FailureMode asks for an
-    error: UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED or INTERNAL, with google.rpc.ErrorInfo, whose reason is the
-    name of the PassthroughReason without its prefix.
+    Limits below are the server's defaults; GetModelInfo tells the ones in force. A request beyond a limit fails with
+    INVALID_ARGUMENT naming the field, the limit and what arrived (google.rpc.BadRequest); so do bytes that are no
+    message and text that is not UTF-8, without the name. A message of too many bytes fails with RESOURCE_EXHAUSTED.
+
+    A turn is answered before the deadline of its call and within 2 seconds in any case; on a batch or stream, that holds
+    for each turn. Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless
+    FailureMode asks for an error: UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED or INTERNAL, with
+    google.rpc.ErrorInfo, whose reason is the name of the PassthroughReason without its prefix.
     """
 
     def Rewrite(self, request, context):
@@ -136,11 +142,14 @@ def add_RewriterServiceServicer_to_server(servicer, server):
 class RewriterService:
     """Makes the incoming turn of a conversation self-contained, by copying words from the turns said before.
 
-    Limits below are the server's defaults; GetModelInfo tells the ones in force. A request beyond a limit, or one that is
-    not valid UTF-8, fails with INVALID_ARGUMENT naming the field, the limit and what arrived (google.rpc.BadRequest).
-    Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless FailureMode asks for an
-    error: UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED or INTERNAL, with google.rpc.ErrorInfo, whose reason is the
-    name of the PassthroughReason without its prefix.
+    Limits below are the server's defaults; GetModelInfo tells the ones in force. A request beyond a limit fails with
+    INVALID_ARGUMENT naming the field, the limit and what arrived (google.rpc.BadRequest); so do bytes that are no
+    message and text that is not UTF-8, without the name. A message of too many bytes fails with RESOURCE_EXHAUSTED.
+
+    A turn is answered before the deadline of its call and within 2 seconds in any case; on a batch or stream, that holds
+    for each turn. Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless
+    FailureMode asks for an error: UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED or INTERNAL, with
+    google.rpc.ErrorInfo, whose reason is the name of the PassthroughReason without its prefix.
     """
 
     @staticmethod

@@ -1,0 +1,178 @@
+"""Reading text files: what a line may look like, and what is said about one that cannot be read."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from rewriter.conversation import Conversation, Example
+from rewriter.corpus import Corpus, read_corpus, read_dialogues, untouched
+
+LINE = "北京今天冷吗\t今天很冷\t明天呢\t北京明天冷吗"
+EXAMPLE = Example(Conversation(("北京今天冷吗", "今天很冷"), "明天呢"), "北京明天冷吗")
+
+
+def read(tmp_path: Path, content: str | bytes) -> Corpus:
+    path = tmp_path / "train.txt"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return read_corpus(path)
+
+
+def errors(tmp_path: Path, content: str | bytes) -> list[str]:
+    """What is said about the lines of a file, without the path before it."""
+    return [error.removeprefix(f"{tmp_path / 'train.txt'}:") for error in read(tmp_path, content).errors]
+
+
+@pytest.mark.parametrize("separator", ["\t", "\t\t", "\t\t\t\t"])
+def test_columns_are_separated_by_one_or_more_tabs(tmp_path: Path, separator: str) -> None:
+    corpus = read(tmp_path, LINE.replace("\t", separator) + "\n")
+    assert corpus.examples == (EXAMPLE,)
+    assert corpus.errors == ()
+
+
+@pytest.mark.parametrize("turns", [(), ("一",), ("一", "二", "三", "四", "五")])
+def test_all_columns_before_the_last_two_are_history_turns(tmp_path: Path, turns: tuple[str, ...]) -> None:
+    assert read(tmp_path, "\t".join((*turns, "明天呢", "北京明天呢"))).examples == (
+        Example(Conversation(turns, "明天呢"), "北京明天呢"),
+    )
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "history\tutterance\treference",
+        "history1\thistory2\tutterance\treference",
+        "utterance\treference",
+        "\ufeffa\tutterance\treference",
+    ],
+)
+def test_a_header_is_no_example(tmp_path: Path, header: str) -> None:
+    corpus = read(tmp_path, f"{header}\n{LINE}\n")
+    assert corpus.examples == (EXAMPLE,)
+    assert corpus.line_numbers == (2,)
+    assert corpus.errors == ()
+
+
+def test_only_the_first_line_can_be_a_header(tmp_path: Path) -> None:
+    corpus = read(tmp_path, f"{LINE}\nutterance\treference\n")
+    assert corpus.examples[1] == Example(Conversation((), "utterance"), "reference")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_turn(tmp_path: Path) -> None:
+    assert read(tmp_path, b"\xef\xbb\xbf" + LINE.encode()).examples == (EXAMPLE,)
+
+
+def test_windows_line_ends_are_no_part_of_the_reference(tmp_path: Path) -> None:
+    assert read(tmp_path, f"{LINE}\r\n{LINE}\t\r\n".encode()).examples == (EXAMPLE, EXAMPLE)
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\u0085", "\x0b", "\x0c", "\x1c", "\r"])
+def test_only_a_line_feed_ends_a_line(tmp_path: Path, odd: str) -> None:
+    corpus = read(tmp_path, f"你{odd}好\t早{odd}上\t上{odd}海\n{LINE}")
+    assert corpus.examples == (Example(Conversation((f"你{odd}好",), f"早{odd}上"), f"上{odd}海"), EXAMPLE)
+    assert corpus.line_numbers == (1, 2)
+
+
+def test_white_space_around_columns_is_left_out(tmp_path: Path) -> None:
+    assert read(tmp_path, "\t " + LINE.replace("\t", " \t\u3000") + " \t\n").examples == (EXAMPLE,)
+
+
+@pytest.mark.parametrize("content", ["", "\n", "\n\n  \n\t\t\n\r\n", "\ufeff", "\ufeff\n"])
+def test_an_empty_file_has_no_examples_and_no_errors(tmp_path: Path, content: str) -> None:
+    corpus = read(tmp_path, content)
+    assert (corpus.examples, corpus.line_numbers, corpus.errors) == ((), (), ())
+
+
+def test_bad_lines_are_reported_one_by_one_with_their_place_and_the_rest_is_read(tmp_path: Path) -> None:
+    content = b"\n".join(
+        ["只有一列".encode(), LINE.encode(), b"", "前\t中".encode() + b"\xff\t" + "后".encode(), LINE.encode()]
+    )
+    corpus = read(tmp_path, content)
+    path = tmp_path / "train.txt"
+    assert corpus.path == path
+    assert corpus.examples == (EXAMPLE, EXAMPLE)
+    assert corpus.line_numbers == (2, 5)
+    assert corpus.errors == (
+        f"{path}:1: expected history turns, utterance and reference, found 1 column",
+        f"{path}:4: expected UTF-8, found byte 0xff at byte 7",
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("前文\t\u3000\t改写", "an empty utterance"),
+        ("前文\t问题\t ", "an empty reference"),
+        ("改写", "1 column"),
+        ("\t改写\t", "1 column"),
+    ],
+)
+def test_a_line_without_utterance_or_reference_says_so(tmp_path: Path, line: str, found: str) -> None:
+    assert errors(tmp_path, line) == [f"1: expected history turns, utterance and reference, found {found}"]
+
+
+def test_the_byte_that_is_not_utf_8_is_named_after_a_byte_order_mark_too(tmp_path: Path) -> None:
+    assert errors(tmp_path, b"\xef\xbb\xbfab\xfe\tcd\n") == ["1: expected UTF-8, found byte 0xfe at byte 2"]
+
+
+def test_another_encoding_is_reported_and_does_not_crash(tmp_path: Path) -> None:
+    corpus = read(tmp_path, f"{LINE}\n{LINE}\n".encode("gb18030"))
+    assert corpus.examples == ()
+    assert len(corpus.errors) == 2
+
+
+def test_errors_do_not_repeat_the_text(tmp_path: Path) -> None:
+    assert all("秘密" not in error for error in errors(tmp_path, "秘密\n秘密\t \t秘密\n" + "秘密\t\n"))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.txt"):
+        read_corpus(tmp_path / "nowhere.txt")
+
+
+def test_an_untouched_example_has_its_reference_for_an_utterance() -> None:
+    assert untouched([EXAMPLE]) == [Example(Conversation(EXAMPLE.conversation.history, "北京明天冷吗"), "北京明天冷吗")]
+
+
+# Dialogues
+
+
+def test_dialogues_are_read_from_plain_and_gzipped_files(tmp_path: Path) -> None:
+    dialogues = [["你好", "早上好"], [], ["line\u2028separator"]]
+    content = "".join(json.dumps({"id": 1, "turns": turns}, ensure_ascii=False) + "\n" for turns in dialogues).encode()
+    plain, packed = tmp_path / "d.jsonl", tmp_path / "d.jsonl.gz"
+    plain.write_bytes(content)
+    packed.write_bytes(gzip.compress(content))
+    assert list(read_dialogues(plain)) == dialogues
+    assert list(read_dialogues(packed)) == dialogues
+
+
+def test_blank_lines_and_a_byte_order_mark_between_dialogues_do_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"turns": ["a"]}\r\n\r\n{"turns": ["b"]}\n\n')
+    assert list(read_dialogues(path)) == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b'{"turns": ["a"',
+        b"plain text",
+        b'["a", "b"]',
+        b'"turns"',
+        b"null",
+        b'{"turn": ["a"]}',
+        b'{"turns": "ab"}',
+        b'{"turns": ["a", 1]}',
+        b'{"turns": [{"text": "a"}]}',
+        b'{"turns": ["\xff"]}',
+    ],
+)
+def test_a_line_that_is_no_dialogue_is_reported_with_its_place(tmp_path: Path, bad: bytes) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(b'{"turns": ["a"]}\n' + bad + b"\n")
+    dialogues = read_dialogues(path)
+    assert next(dialogues) == ["a"]
+    with pytest.raises(ValueError, match=r'd\.jsonl:2: expected \{"turns": \[text, …\]\}, found'):
+        next(dialogues)

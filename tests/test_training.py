@@ -1,0 +1,260 @@
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from rewriter import training
+from rewriter.artefact import load_model, save_artefact
+from rewriter.config import DataShare, Recipe, TrainingConfig
+from rewriter.inference import Rewriter
+from rewriter.model import RewriterModel
+from rewriter.preparation import encode_examples
+from rewriter.training import CopyLoss, Progress, compile_model, load_checkpoint, save_checkpoint, train_recipe, train_stage
+
+LAYERS = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+SIZES = tiny.model_config(dropout=0.1, **LAYERS).model_dump(exclude={"num_words", "num_characters"})
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("prepared")
+    tiny.VOCABULARY.save(directory)
+    tiny.FEATURES.save(directory / "features.json")
+    examples = encode_examples(tiny.features(), tiny.EXAMPLES)
+    for name in ("train", "validation", "validation_untouched"):
+        examples.save(directory / f"{name}.npz")
+    return directory
+
+
+@pytest.fixture
+def eager() -> Iterator[None]:
+    """A handful of steps takes less time than tracing one. Compiled training is what the overfitting test runs."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+def _stage(**changes: Any) -> TrainingConfig:
+    # Four examples in batches of two: two steps an epoch.
+    settings: dict[str, Any] = {
+        "data": (DataShare(path="train"),),
+        "validation": "validation",
+        "epochs": 2,
+        "batch_size": 2,
+        "learning_rate": 5e-3,
+        "warmup_steps": 2,
+        "checkpoint_every_steps": 1,
+    }
+    return TrainingConfig.model_validate(settings | changes)
+
+
+def _script(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
+    """Validation says these scores, one an epoch, without decoding anything."""
+    each = iter([score for score in scores for _ in ("rewritten", "untouched")])
+    monkeypatch.setattr(training, "validate", lambda decode, examples, subset: next(each))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_four_examples_are_learnt_by_heart_and_rewritten_exactly(dropout: float) -> None:
+    keras.utils.set_random_seed(7)
+    model = RewriterModel(tiny.model_config(dropout=dropout, hidden_dim=32, **LAYERS), tiny.FEATURES)
+    steps = 150
+    compile_model(model, _stage(learning_rate=1e-2, warmup_steps=10), steps)
+    batch = {**tiny.arrays(), "positions": tiny.targets()}
+    losses = [float(model.train_on_batch(batch, batch["positions"])) for _ in range(steps)]
+    assert losses[-1] < 0.1 < losses[0]
+    rewrites = Rewriter(model, tiny.features()).rewrite([example.conversation for example in tiny.EXAMPLES])
+    assert [rewrite.text for rewrite in rewrites] == [example.reference for example in tiny.EXAMPLES]
+    assert all(rewrite.confidence > 0.8 for rewrite in rewrites)
+
+
+class _KilledError(Exception):
+    pass
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("killed_at", [2, 3], ids=lambda step: f"step {step}")
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, straight: dict[str, np.ndarray], killed_at: int
+) -> None:
+    """Two steps an epoch: killed before the validation of the first and within the second."""
+    save = save_checkpoint
+
+    def save_and_die(path: Path, model: RewriterModel, progress: Progress) -> None:
+        save(path, model, progress)
+        if 2 * progress.epoch + progress.step == killed_at:
+            raise _KilledError
+
+    with monkeypatch.context() as patch:
+        _script(patch, [0.5, 0.6])
+        patch.setattr(training, "save_checkpoint", save_and_die)
+        with pytest.raises(_KilledError):
+            train_stage(prepared, tmp_path, _stage(), SIZES)
+    _script(monkeypatch, [0.5, 0.6] if killed_at == 2 else [0.6])
+    progress = train_stage(prepared, tmp_path, _stage(), SIZES)
+    assert progress.epoch == 2 and len(progress.history) == 2
+    found = _arrays(tmp_path)
+    assert found.keys() == straight.keys()
+    for name, array in straight.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def straight(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    """Weights, random states and optimizer after a run that nobody killed."""
+    output = tmp_path_factory.mktemp("straight")
+    tf.config.run_functions_eagerly(True)
+    with pytest.MonkeyPatch.context() as patch:
+        _script(patch, [0.5, 0.6])
+        progress = train_stage(prepared, output, _stage(), SIZES)
+    tf.config.run_functions_eagerly(False)
+    assert progress.epoch == 2
+    return _arrays(output)
+
+
+def _arrays(output: Path) -> dict[str, np.ndarray]:
+    with np.load(output / "checkpoint.npz") as stored:
+        return {name: stored[name] for name in stored.files if name != "progress"}
+
+
+@pytest.mark.usefixtures("eager")
+def test_training_stops_when_validation_no_longer_improves(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _script(monkeypatch, [0.2, 0.5, 0.5, 0.4])
+    kept: list[np.ndarray] = []
+
+    class KeepEpochs(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+        def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+            assert epoch == len(kept) and logs is not None and logs["exact_match"] == [0.2, 0.5, 0.5, 0.4][epoch]
+            kept.append(np.array(self.model.pointer.gate.kernel.value))
+
+    config = _stage(epochs=9, patience=2, batch_size=4)
+    progress = train_stage(prepared, tmp_path, config, SIZES, callbacks=[KeepEpochs()])
+    assert progress.epoch == 4 == len(kept)
+    best = np.array(load_model(tmp_path / "best").pointer.gate.kernel.value)
+    np.testing.assert_array_equal(best, kept[1].astype(np.float16))
+    assert not np.array_equal(best, kept[3].astype(np.float16))
+    # A finished run is not begun again.
+    assert train_stage(prepared, tmp_path, config, SIZES).epoch == 4
+
+    with (tmp_path / "history.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "2", "3", "4"]
+    assert [float(row["untouched"]) for row in rows] == [0.2, 0.5, 0.5, 0.4]
+    assert all(float(row["loss"]) > 0 and float(row["target_tokens_per_second"]) > 0 for row in rows)
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_loss_that_is_no_number_stops_training_at_once(prepared: Path, tmp_path: Path) -> None:
+    broken = tiny.model(**LAYERS)
+    broken.pointer.norm.beta.assign(np.full(16, np.nan, np.float32))
+    save_artefact(tmp_path / "broken", broken, tiny.FEATURES, tiny.VOCABULARY)
+    with pytest.raises(FloatingPointError, match="expected a finite loss, found nan in epoch 1, step 0"):
+        train_stage(prepared, tmp_path / "run", _stage(), SIZES, initial=tmp_path / "broken")
+
+
+@pytest.mark.usefixtures("eager")
+def test_each_stage_of_a_recipe_begins_with_the_best_of_the_one_before(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A step of this size changes nothing that half precision can hold.
+    still = {"epochs": 1, "learning_rate": 1e-12, "final_learning_rate": 1e-12, "weight_decay": 0.0}
+    _script(monkeypatch, [0.5, 0.5])
+    recipe = Recipe.model_validate({"model": SIZES, "stages": {"first": _stage(epochs=1), "second": _stage(**still)}})
+    best = train_recipe(prepared, tmp_path, recipe)
+    assert best == tmp_path / "second" / "best"
+    first, second = (load_model(tmp_path / stage / "best") for stage in recipe.stages)
+    for before, after in zip(first.trainable_variables, second.trainable_variables, strict=True):
+        np.testing.assert_allclose(np.array(after.value), np.array(before.value), rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{"num_encoder_layers": 2}, {"intermediate_dim": 20}, {"num_words": 77}], ids=str)
+def test_a_checkpoint_of_another_model_is_refused_by_name_and_changes_nothing(
+    tmp_path: Path, changes: dict[str, int]
+) -> None:
+    def compiled(**sizes: int) -> RewriterModel:
+        model = tiny.model(**(LAYERS | sizes))
+        compile_model(model, _stage(), 10)
+        return model
+
+    path = tmp_path / "checkpoint.npz"
+    save_checkpoint(path, compiled(), Progress(epoch=3))
+    other = compiled(**changes)
+    before = [np.array(variable.value) for variable in other.variables]
+    with pytest.raises(ValueError, match=r"checkpoint\.npz: expected .*, found "):
+        load_checkpoint(path, other)
+    for variable, value in zip(other.variables, before, strict=True):
+        np.testing.assert_array_equal(np.array(variable.value), value)
+    assert load_checkpoint(path, compiled()) == Progress(epoch=3)
+
+
+# One sentence, two steps, three source positions; the second step is padding in the first case.
+LOG_PROBS = np.log(np.array([[[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]]], np.float32))
+
+
+def test_the_loss_is_the_mean_over_target_tokens() -> None:
+    assert float(CopyLoss()(np.array([[1, -1]]), LOG_PROBS)) == pytest.approx(-np.log(0.25))
+    assert float(CopyLoss()(np.array([[1, 2]]), LOG_PROBS)) == pytest.approx(-(np.log(0.25) + np.log(0.8)) / 2)
+    assert float(CopyLoss()(np.array([[-1, -1]]), LOG_PROBS)) == 0.0
+
+
+def test_label_smoothing_spreads_its_share_evenly() -> None:
+    # 0.7 on the target, 0.3 on the mean of the three log-probabilities.
+    mean = (np.log(0.5) + 2 * np.log(0.25)) / 3
+    expected = -(0.7 * np.log(0.25) + 0.3 * mean)
+    assert float(CopyLoss(0.3)(np.array([[1, -1]]), LOG_PROBS)) == pytest.approx(expected)
+
+
+def test_a_rewrite_counts_as_right_if_its_words_are() -> None:
+    """Copied from another place is as good; a word less, a word more and another word are not."""
+    examples = encode_examples(tiny.features(), tiny.EXAMPLES)
+    targets = tiny.targets()
+    source = tiny.sources()[1]
+    places = [i for i, surface in enumerate(source.surfaces) if surface == "冷"]
+    assert len(places) == 2 and places[1] != places[0]
+
+    def decoded(change: Any) -> float:
+        rows = dict(enumerate([[int(p) for p in t if p >= 0][:-1] for t in targets]))
+        change(rows)
+        order = sorted(rows, key=lambda index: int(examples.source_lengths[index]))
+        found = np.full((4, 8), -1, np.int32)
+        for row, index in enumerate(order):
+            found[row, : len(rows[index])] = rows[index]
+        return training.validate(lambda batch: {"positions": found}, examples, range(4))
+
+    def elsewhere(rows: dict[int, list[int]]) -> None:
+        used = next(p for p in rows[1] if p in places)
+        rows[1][rows[1].index(used)] = next(p for p in places if p != used)
+
+    assert decoded(lambda rows: None) == 1.0
+    assert decoded(elsewhere) == 1.0
+    assert decoded(lambda rows: rows[0].pop()) == 0.75
+    assert decoded(lambda rows: rows[2].append(3)) == 0.75
+    assert decoded(lambda rows: rows[3].__setitem__(0, 3)) == 0.75
+
+
+def test_the_learning_rate_rises_then_falls() -> None:
+    model = tiny.model()
+    compile_model(model, _stage(learning_rate=1e-2, final_learning_rate=1e-4, warmup_steps=10), 100)
+    rates = [float(model.optimizer._learning_rate(step)) for step in (0, 5, 10, 55, 100)]
+    assert rates[0] == 0.0
+    np.testing.assert_allclose(rates[1:3], [5e-3, 1e-2], rtol=1e-4)
+    assert rates[2] > rates[3] > rates[4]
+    assert rates[4] == pytest.approx(1e-4, rel=1e-3)
+
+
+def test_neither_biases_nor_norms_nor_embeddings_decay() -> None:
+    model = tiny.model()
+    compile_model(model, _stage(learning_rate=1.0, weight_decay=0.5, warmup_steps=1), 10)
+    optimizer = model.optimizer
+    optimizer.build(model.trainable_variables)
+    decaying = {w.path.rsplit("/", 1)[1] for w in model.trainable_variables if optimizer._use_weight_decay(w)}
+    assert decaying == {"kernel"}
