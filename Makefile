@@ -6,7 +6,7 @@ MODEL_DIR := build/models
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint bench proto clean
+.PHONY: help setup demo serve test lint bench hostile proto clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ lint: $(VENV)/.ready ## style and types
 
 bench: $(MODEL_DIR)/.ready ## latency of the service on this machine
 	$(BIN)/python benchmarks/latency.py $(MODEL_DIR)
+
+hostile: $(MODEL_DIR)/.ready ## send the service 10,000 malformed and hostile calls
+	$(BIN)/python benchmarks/hostile.py $(MODEL_DIR) --calls 10000
 
 proto: $(VENV)/.ready ## generate the gRPC stubs anew
 	$(BIN)/python -m serving.generate

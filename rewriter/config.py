@@ -32,7 +32,11 @@ class FeaturesConfig(_Config):
     function_words: tuple[str, ...] = tuple("是的里有我不很和在中把对去吗说就")
     characters_per_token: int = Field(default=6, ge=1, description="characters that compose a token; the rest is cut")
     max_history_turns: int = Field(default=10, ge=0, description="the oldest turns beyond these are not read")
-    max_source_tokens: int = Field(default=256, ge=8, description="tokens and turn ends of a conversation")
+    max_source_tokens: int = Field(
+        default=256,
+        ge=8,
+        description="of a conversation, turn ends included; what the utterance leaves free is for the history",
+    )
     max_utterance_tokens: int = Field(default=96, ge=1, description="longer utterances are refused, never cut")
 
     @field_validator("function_words")

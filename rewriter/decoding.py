@@ -38,7 +38,7 @@ class BeamResult(NamedTuple):
 def write_step(steps: Any, index: Any, values: Any, axis: int = -1) -> Any:
     """Writes ``values``, of size 1 along ``axis``, at ``index``; for caches of a fixed length.
 
-    Not ``ops.slice_update``: on TensorFlow that is an XLA kernel, compiled anew for each shape, and TF Serving has none.
+    Not ``ops.slice_update``: TensorFlow runs that through XLA, compiled anew for each shape; TF Serving may lack it.
     """
     shape = [1] * len(steps.shape)
     shape[axis] = -1

@@ -224,7 +224,8 @@ def load_checkpoint(path: Path, model: RewriterModel) -> Progress:
         arrays = [stored[f"variable_{index}"] for index in range(len(variables))]
         for variable, array in zip(variables, arrays, strict=True):
             if array.shape != tuple(variable.shape):
-                raise ValueError(f"{path}: expected {variable.path} of shape {tuple(variable.shape)}, found {array.shape}")
+                shape = tuple(variable.shape)
+                raise ValueError(f"{path}: expected {variable.path} of shape {shape}, found {array.shape}")
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
         return Progress(**json.loads(str(stored["progress"])))

@@ -26,7 +26,9 @@ def _many(count: int) -> PreparedExamples:
     return PreparedExamples.from_sources(sources, [[n] for n in range(count)])
 
 
-def _epoch(parts: list[tuple[PreparedExamples, float]], seed: int = 0, size: int = 4, dropout: float = 0.0) -> list[Batch]:
+def _epoch(
+    parts: list[tuple[PreparedExamples, float]], seed: int = 0, size: int = 4, dropout: float = 0.0
+) -> list[Batch]:
     return list(training_batches(parts, size, dropout, (seed, 0)))
 
 
@@ -36,7 +38,9 @@ def _numbers(batches: list[Batch]) -> list[int]:
 
 def _equal(one: list[Batch], other: list[Batch]) -> bool:
     return len(one) == len(other) and all(
-        np.array_equal(a[name], b[name]) for a, b in zip(one, other, strict=True) for name in (*ARRAY_NAMES, "positions")
+        np.array_equal(a[name], b[name])
+        for a, b in zip(one, other, strict=True)
+        for name in (*ARRAY_NAMES, "positions")
     )
 
 

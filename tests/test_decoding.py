@@ -257,5 +257,7 @@ def test_a_beam_of_one_is_never_worse_than_greedy(seed: int) -> None:
 
 
 def test_greedy_leaves_the_state_of_its_last_step() -> None:
-    found = greedy_search(lambda state, last, index: (_markov(TRAP)((), last, index)[0], state + 1), ops.zeros((1,)), _ends(END), 4)
+    found = greedy_search(
+        lambda state, last, index: (_markov(TRAP)((), last, index)[0], state + 1), ops.zeros((1,)), _ends(END), 4
+    )
     np.testing.assert_array_equal(found.state, [2.0])

@@ -54,7 +54,9 @@ def test_attention_is_that_of_its_numpy_twin() -> None:
     _scramble(layer)
     x, memory = _random(1, 2, 6), _random(1, 3, 6, seed=1)
     mask = np.array([[[True, True, False]]])
-    q, kv, out = ([np.array(w) for w in part.get_weights()] for part in (layer.query, layer.key_value, layer.output_projection))
+    q, kv, out = (
+        [np.array(w) for w in part.get_weights()] for part in (layer.query, layer.key_value, layer.output_projection)
+    )
     query, key, value = x[0] @ q[0] + q[1], *np.split(memory[0] @ kv[0] + kv[1], 2, axis=-1)
     heads = []
     for head in (slice(0, 3), slice(3, 6)):
@@ -106,7 +108,9 @@ def _contexts(layer: DecoderLayer, memory: np.ndarray, history_mask: np.ndarray)
     return np.array(output.history_context), np.array(output.utterance_context)
 
 
-@pytest.mark.parametrize(("changed_position", "which_changes"), [(0, "history"), (1, "history"), (2, "utterance"), (3, "utterance")])
+@pytest.mark.parametrize(
+    ("changed_position", "which_changes"), [(0, "history"), (1, "history"), (2, "utterance"), (3, "utterance")]
+)
 def test_each_cross_attention_reads_its_own_side_alone(
     decoder_layer: DecoderLayer, changed_position: int, which_changes: str
 ) -> None:

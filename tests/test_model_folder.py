@@ -51,7 +51,8 @@ def test_the_folder_holds_all_that_makes_arrays_and_no_more_than_halves(folder: 
 def test_loading_twice_in_a_process_gives_the_same_names(folder: Path) -> None:
     load_model(folder)
     np.testing.assert_array_equal(
-        np.array(load_model(folder).word_embedding.embeddings.value), np.array(load_model(folder).word_embedding.embeddings.value)
+        np.array(load_model(folder).word_embedding.embeddings.value),
+        np.array(load_model(folder).word_embedding.embeddings.value),
     )
 
 
@@ -59,7 +60,9 @@ def test_a_missing_weight_is_named(folder: Path, tmp_path: Path) -> None:
     stored = _stored(folder)
     del stored["pointer/bonuses/kernel"]
     np.savez(tmp_path / "weights.npz", **stored)
-    with pytest.raises(ValueError, match=r"weights\.npz: expected pointer/bonuses/kernel of shape \(16, 3\), found none"):
+    with pytest.raises(
+        ValueError, match=r"weights\.npz: expected pointer/bonuses/kernel of shape \(16, 3\), found none"
+    ):
         load_weights(tmp_path / "weights.npz", tiny.model())
 
 

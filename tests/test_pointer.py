@@ -180,7 +180,10 @@ def test_lambda_near_one_copies_from_the_history(bias: float, side: str) -> None
     kernel, _ = model.pointer.gate.get_weights()
     model.pointer.gate.set_weights([np.zeros_like(kernel), np.array([bias])])
     probabilities, gate = _decoded(model, tiny.arrays(source))
-    turns = {word: {int(t) for s, t in zip(source.surfaces, source.turn_ids, strict=True) if s == word} for word in ("北京", "明天")}
+    turns = {
+        word: {int(t) for s, t in zip(source.surfaces, source.turn_ids, strict=True) if s == word}
+        for word in ("北京", "明天")
+    }
     assert all(t > 1 for t in turns["北京"]) and turns["明天"] == {1}
     from_history = probabilities[0][:, source.surfaces.index("北京")]
     from_utterance = probabilities[0][:, source.surfaces.index("明天")]

@@ -15,7 +15,15 @@ from rewriter.config import DataShare, Recipe, TrainingConfig
 from rewriter.inference import Rewriter
 from rewriter.model import RewriterModel
 from rewriter.preparation import encode_examples
-from rewriter.training import CopyLoss, Progress, compile_model, load_checkpoint, save_checkpoint, train_recipe, train_stage
+from rewriter.training import (
+    CopyLoss,
+    Progress,
+    compile_model,
+    load_checkpoint,
+    save_checkpoint,
+    train_recipe,
+    train_stage,
+)
 
 LAYERS = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 SIZES = tiny.model_config(dropout=0.1, **LAYERS).model_dump(exclude={"num_words", "num_characters"})

@@ -1,4 +1,4 @@
-"""A language of 30 words, four examples in it and a model small enough to run in a blink, for any test that needs one."""
+"""A language of 30 words, four examples in it and a model that runs in a blink, for any test that needs one."""
 
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,8 @@ EXAMPLES = (
     Example(Conversation(("你在干嘛", "我在喝茶"), "早上好"), "早上好"),
 )
 # 梅西, 红楼梦 and 球 are on no list: these words are read by their characters alone.
-WORDS = tuple(
-    "你 我 他 吗 呢 的 是 在 很 谁 喜欢 看 踢球 几岁 今天 明天 冷 看过 两遍 作者 干嘛 喝茶 早上好 北京 住".split()
-)
+_WORDS = "你 我 他 吗 呢 的 是 在 很 谁 喜欢 看 踢球 几岁 今天 明天 冷 看过 两遍 作者 干嘛 喝茶 早上好 北京 住"
+WORDS = tuple(_WORDS.split())
 VOCABULARY = Vocabulary(
     SPECIAL_WORDS + WORDS, SPECIAL_CHARACTERS + tuple(sorted(set("".join((*WORDS, "梅西", "红楼梦")))))
 )
