@@ -6,7 +6,7 @@ MODEL_DIR := build/models
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint bench hostile proto clean
+.PHONY: help setup demo serve test lint bench loadtest hostile proto clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,7 +15,7 @@ setup: $(VENV)/.ready ## install everything into .venv
 
 $(VENV)/.ready: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[serve,train,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[serve,train,loadtest,dev]'
 	touch $@
 
 $(MODEL_DIR)/.ready: $(VENV)/.ready $(wildcard rewriter/*.py rewriter/pretrained/zh/*)
@@ -38,6 +38,9 @@ lint: $(VENV)/.ready ## style and types
 
 bench: $(MODEL_DIR)/.ready ## latency of the service on this machine
 	$(BIN)/python benchmarks/latency.py $(MODEL_DIR)
+
+loadtest: $(MODEL_DIR)/.ready ## eight callers for a minute, against `make serve` in another terminal
+	$(BIN)/locust -f loadtest/locustfile.py --host localhost:8600 --headless --users 8 --run-time 1m
 
 hostile: $(MODEL_DIR)/.ready ## send the service 10,000 malformed and hostile calls
 	$(BIN)/python benchmarks/hostile.py $(MODEL_DIR) --calls 10000

@@ -66,9 +66,9 @@ def train_stage(
     config: TrainingConfig,
     model_config: dict[str, Any],
     initial: Path | None = None,
-    callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> Progress:
-    """Trains one stage; ``output`` then holds ``best`` (a model folder), history.csv, curves.png and the checkpoint.
+    """Trains one stage; ``output`` then holds ``best`` (a model folder), history.csv, curves.png, the
+    checkpoint and, with the TensorFlow backend, TensorBoard's events.
 
     Goes on from the checkpoint in ``output`` if there is one; else starts from the weights of the folder ``initial``,
     else from nothing. Stops early when the validation score has not risen for ``config.patience`` epochs.
@@ -85,8 +85,6 @@ def train_stage(
     compile_model(model, config, steps * config.epochs)
     output.mkdir(parents=True, exist_ok=True)
     progress = _resume_or_start(output / CHECKPOINT_FILE, model, initial)
-    followers = keras.callbacks.CallbackList(list(callbacks), model=model)
-    followers.on_train_begin()
     decode = compile_function(model, rewrite_greedily)
     while progress.epoch < config.epochs and progress.epochs_since_best < config.patience:
         _run_epoch(model, parts, config, steps, progress, output)
@@ -99,10 +97,9 @@ def train_stage(
         log.info("%s", " ".join(f"{name}={value:.4g}" for name, value in logs.items()))
         if progress.epochs_since_best == 0:
             save_artefact(output / BEST_DIRECTORY, model, features, vocabulary)
-        followers.on_epoch_end(progress.epoch - 1, logs)
+        _write_tensorboard(output, logs, progress.epoch)
         _write_history(output, progress.history)
         save_checkpoint(output / CHECKPOINT_FILE, model, progress)
-    followers.on_train_end()
     return progress
 
 
@@ -253,6 +250,16 @@ def _write_history(output: Path, history: list[dict[str, float]]) -> None:
         writer.writeheader()
         writer.writerows(history)
     _draw_curves(output / CURVES_FILE, history)
+
+
+def _write_tensorboard(output: Path, logs: dict[str, float], epoch: int) -> None:
+    if keras.backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    with tf.summary.create_file_writer(str(output / "tensorboard")).as_default():
+        for name, value in logs.items():
+            tf.summary.scalar(name, value, step=epoch)
 
 
 def _draw_curves(path: Path, history: list[dict[str, float]]) -> None:

@@ -23,6 +23,8 @@ _SERVICE_CONFIG = {
 
 CHANNEL_OPTIONS = (
     ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
+    # A client has a connection of its own; gRPC would share one among all clients of a process.
+    ("grpc.use_local_subchannel_pool", 1),
     # Finds dead connections in half a minute; the server allows a ping every ten seconds.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
