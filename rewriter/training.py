@@ -257,9 +257,12 @@ def _write_tensorboard(output: Path, logs: dict[str, float], epoch: int) -> None
         return
     import tensorflow as tf
 
+    # Not tf.summary.scalar: that asks for TensorBoard where the model is trained, not just where the curves are read.
+    scalar = tf.compat.v1.SummaryMetadata(data_class="DATA_CLASS_SCALAR")
+    scalar.plugin_data.plugin_name = "scalars"
     with tf.summary.create_file_writer(str(output / "tensorboard")).as_default():
         for name, value in logs.items():
-            tf.summary.scalar(name, value, step=epoch)
+            tf.summary.write(name, tf.constant(value, tf.float32), step=epoch, metadata=scalar)
 
 
 def _draw_curves(path: Path, history: list[dict[str, float]]) -> None:

@@ -94,6 +94,16 @@ def test_a_long_hypothesis_may_overtake_late() -> None:
     np.testing.assert_allclose(np.exp(np.array(found.log_prob)[0, 0]), 0.91 * 0.9, rtol=1e-5)
 
 
+def test_the_search_goes_on_while_a_longer_hypothesis_could_still_win() -> None:
+    # At once: end 0.30, score log 0.30 = -1.204. Live: a 0.28, log -1.273: less, but it can still be divided by more.
+    # a end has the same probability and length 2: -1.273 / 1.097 = -1.160, the best of all.
+    others = [0.14, 0.14, 0.14]
+    table = [[0.0, 0.0, 1.0, 0.0, 0.0, 0.0]] * 6 + [[0.28, 0.14, 0.30, *others]]
+    found = beam_search(_markov(table), (), _ends(END), max_length=4, beam_size=1)
+    assert np.array(found.tokens)[0].tolist() == [[A, -1, -1, -1]]
+    np.testing.assert_allclose(found.score, [[np.log(0.28) / _penalty(2)]], rtol=1e-5)
+
+
 def test_a_search_stops_when_every_row_has_ended() -> None:
     indices: list[int] = []
     at_once = [[0.0, 0.0, 1.0]] * 4

@@ -195,16 +195,25 @@ def test_a_plain_model_does_not_know_where_a_word_was_copied_from() -> None:
     assert differences[0] < 1e-5 and differences[1] > 1e-3
 
 
-def test_occurrence_tells_words_of_utterance_and_history_apart() -> None:
-    """北京 is said again in one of two conversations that are otherwise as like as can be."""
+@pytest.mark.parametrize(
+    ("one", "other", "position"),
+    [
+        (("北京今天冷吗", "北京 冷吗"), ("北京今天冷吗", "明天 冷吗"), 3),  # 北京 in the history: said again, or not
+        (("北京今天冷吗", "北京 冷吗"), ("明天今天冷吗", "北京 冷吗"), 8),  # 北京 in the utterance: said before, or not
+    ],
+    ids=["history", "utterance"],
+)
+def test_occurrence_marks_what_stands_on_both_sides(
+    one: tuple[str, str], other: tuple[str, str], position: int
+) -> None:
+    """Without encoder layers a state knows its own word, place and turn, and whether the other side has it too."""
     changes = []
     for occurrence in (False, True):
         model = tiny.model(occurrence=occurrence, num_encoder_layers=0)
-        states = [
-            np.array(model.encode(tiny.arrays(tiny.source("北京今天冷吗", f"{word}冷吗")), training=False).states)[0]
-            for word in ("北京", "明天")
-        ]
-        changes.append(np.abs(states[0] - states[1])[3].max())  # 北京 in the history, read without its neighbours
+        sources = tiny.source(*one), tiny.source(*other)
+        assert {source.surfaces[position] for source in sources} == {"北京"}
+        states = [np.array(model.encode(tiny.arrays(source)).states)[0, position] for source in sources]
+        changes.append(np.abs(states[0] - states[1]).max())
     assert changes[0] == 0.0 and changes[1] > 1e-3
 
 

@@ -138,13 +138,14 @@ def test_training_stops_when_validation_no_longer_improves(
     _script(monkeypatch, [0.2, 0.5, 0.5, 0.4])
     kept: list[np.ndarray] = []
 
-    class KeepEpochs(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-        def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-            assert epoch == len(kept) and logs is not None and logs["exact_match"] == [0.2, 0.5, 0.5, 0.4][epoch]
-            kept.append(np.array(self.model.pointer.gate.kernel.value))
+    def save_and_keep(path: Path, model: RewriterModel, progress: Progress) -> None:
+        save_checkpoint(path, model, progress)
+        if progress.step == 0:  # the end of an epoch
+            kept.append(np.array(model.pointer.gate.kernel.value))
 
+    monkeypatch.setattr(training, "save_checkpoint", save_and_keep)
     config = _stage(epochs=9, patience=2, batch_size=4)
-    progress = train_stage(prepared, tmp_path, config, SIZES, callbacks=[KeepEpochs()])
+    progress = train_stage(prepared, tmp_path, config, SIZES)
     assert progress.epoch == 4 == len(kept)
     best = np.array(load_model(tmp_path / "best").pointer.gate.kernel.value)
     np.testing.assert_array_equal(best, kept[1].astype(np.float16))
@@ -158,6 +159,13 @@ def test_training_stops_when_validation_no_longer_improves(
     assert [float(row["untouched"]) for row in rows] == [0.2, 0.5, 0.5, 0.4]
     assert all(float(row["loss"]) > 0 and float(row["target_tokens_per_second"]) > 0 for row in rows)
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    events = [
+        event
+        for path in sorted((tmp_path / "tensorboard").iterdir())
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+    ]
+    curve = {e.step: float(tf.make_ndarray(v.tensor)) for e in events for v in e.summary.value if v.tag == "untouched"}
+    assert curve == pytest.approx({1: 0.2, 2: 0.5, 3: 0.5, 4: 0.4})
 
 
 @pytest.mark.usefixtures("eager")
