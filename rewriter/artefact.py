@@ -62,7 +62,7 @@ def load_weights(path: Path, model: "RewriterModel") -> None:
     with np.load(path) as stored:
         for weight in model.trainable_variables:
             name = _name(weight.path)
-            found = stored[name] if name in stored else None
+            found = stored.get(name, None)
             if found is None or found.shape != tuple(weight.shape):
                 shape = "none" if found is None else found.shape
                 raise ValueError(f"{path}: expected {name} of shape {tuple(weight.shape)}, found {shape}")

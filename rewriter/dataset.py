@@ -115,6 +115,8 @@ def count_batches(parts: Sequence[tuple[PreparedExamples, float]], batch_size: i
 
 def _sample(indices: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
     """``share`` of the indices: whole copies, and a random choice of what is left."""
+    if not len(indices):
+        raise ValueError("expected examples whose reference can be copied, found none")
     size = round(share * len(indices))
     copies, rest = divmod(size, len(indices))
     return np.concatenate([indices] * copies + [rng.permutation(indices)[:rest]])

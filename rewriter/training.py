@@ -29,6 +29,8 @@ HISTORY_FILE = "history.csv"
 CURVES_FILE = "curves.png"
 BEST_DIRECTORY = "best"
 _DECODING_BATCH = 64
+# Log-probabilities at the pointer's floor belong to padding and to the ends of turns.
+_IMPOSSIBLE = -20.0
 
 
 @dataclass
@@ -122,7 +124,7 @@ def compile_model(model: RewriterModel, config: TrainingConfig, total_steps: int
 
 
 class CopyLoss(keras.losses.Loss):
-    """Mean negative log-probability per target token; label smoothing spreads a share over all source positions.
+    """Mean negative log-probability per target token; label smoothing spreads a share over what can be copied.
 
     ``y_true`` (B, T) positions, -1 where there is no target; ``y_pred`` (B, T, S) log-probabilities.
     """
@@ -136,7 +138,8 @@ class CopyLoss(keras.losses.Loss):
         is_target = ops.cast(positions >= 0, "float32")
         log_prob = ops.take_along_axis(y_pred, ops.maximum(positions, 0)[..., None], axis=2)[..., 0]
         if self.label_smoothing:
-            uniform = ops.mean(y_pred, axis=-1)
+            can_be_copied = ops.cast(y_pred > _IMPOSSIBLE, "float32")
+            uniform = ops.sum(y_pred * can_be_copied, axis=-1) / ops.maximum(ops.sum(can_be_copied, axis=-1), 1.0)
             log_prob = (1 - self.label_smoothing) * log_prob + self.label_smoothing * uniform
         return -ops.sum(log_prob * is_target) / ops.maximum(ops.sum(is_target), 1.0)
 

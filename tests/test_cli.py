@@ -76,7 +76,7 @@ def test_evaluate_writes_every_metric_and_the_errors_side_by_side(
     finished = run(*arguments, "--errors", str(errors))
     assert finished.returncode == 0, finished.stderr
     found = json.loads(report.read_text(encoding="utf-8"))
-    keys = "em bleu1 bleu2 bleu4 rouge1 rouge2 rougeL f1 f2 f3 negative_em".split()
+    keys = ["em", "bleu1", "bleu2", "bleu4", "rouge1", "rouge2", "rougeL", "f1", "f2", "f3", "negative_em"]
     assert all(0 <= found[key] <= 1 for key in keys)
     assert found["lines"] == 4
     # Random weights rewrite nothing well: the listing shows what each line should have been.

@@ -229,6 +229,12 @@ def test_label_smoothing_spreads_its_share_evenly() -> None:
     assert float(CopyLoss(0.3)(np.array([[1, -1]]), LOG_PROBS)) == pytest.approx(expected)
 
 
+def test_label_smoothing_spends_nothing_on_what_cannot_be_copied() -> None:
+    padded = np.concatenate([LOG_PROBS, np.full((*LOG_PROBS.shape[:2], 5), np.log(1e-9), np.float32)], axis=2)
+    target = np.array([[1, -1]])
+    assert float(CopyLoss(0.3)(target, padded)) == pytest.approx(float(CopyLoss(0.3)(target, LOG_PROBS)))
+
+
 def test_a_rewrite_counts_as_right_if_its_words_are() -> None:
     """Copied from another place is as good; a word less, a word more and another word are not."""
     examples = encode_examples(tiny.features(), tiny.EXAMPLES)
