@@ -5,7 +5,7 @@ from rewriter.conversation import Conversation
 SAMPLES: tuple[tuple[str, Conversation], ...] = (
     ("ellipsis", Conversation(("成都今天热不热", "成都今天三十五度有点热"), "后天呢")),
     ("ellipsis", Conversation(("你会弹钢琴吗", "我从小就学钢琴"), "弹得好吗")),
-    ("pronoun", Conversation(("你知道平凡的世界吗", "知道是一本很感人的小说"), "它的作者是谁")),
+    ("pronoun", Conversation(("你读过平凡的世界吗", "读过是一本很感人的小说"), "它的作者是谁")),
     ("pronoun", Conversation(("我最近迷上了周深", "唱歌真的好听"), "他多大了")),
     ("nothing to do", Conversation(("晚上吃火锅怎么样", "好啊我也想吃火锅"), "你知道长城有多长吗")),
     ("nothing to do", Conversation(("你在干嘛", "我在听歌"), "早上好")),

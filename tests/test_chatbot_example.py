@@ -3,8 +3,8 @@ from pathlib import Path
 from typing import Any
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "chatbot_pipeline.py"
-REWRITES = {"明天有雨吗": "西安明天有雨吗", "它的作者是谁": "百年孤独的作者是谁"}
-TURNS = ["西安今天的天气怎么样", "明天有雨吗", "你看过百年孤独吗", "它的作者是谁"]
+REWRITES = {"明天有雨吗": "西安明天有雨吗", "它的作者是谁呀": "百年孤独的作者是谁呀"}
+TURNS = ["西安今天的天气怎么样", "明天有雨吗", "你看过百年孤独吗", "它的作者是谁呀"]
 
 
 def talk(rewrite: Any) -> list[str]:
