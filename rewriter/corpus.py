@@ -3,8 +3,9 @@
 import codecs
 import gzip
 import json
+import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +60,17 @@ def _columns(raw: bytes) -> list[str]:
 def untouched(examples: Iterable[Example]) -> list[Example]:
     """Negatives: each reference as an utterance that needs nothing, with itself as the reference."""
     return [Example(Conversation(e.conversation.history, e.reference), e.reference) for e in examples]
+
+
+def topic_changes(examples: Sequence[Example], seed: int) -> list[Example]:
+    """Negatives of another kind: after each history, the first turn of another conversation, which needs nothing."""
+    openings = [e.conversation.history[0] for e in examples if e.conversation.history and e.conversation.history[0]]
+    random.Random(seed).shuffle(openings)
+    return [
+        Example(Conversation(example.conversation.history, opening), opening)
+        for example, opening in zip(examples, openings, strict=False)
+        if opening not in example.conversation.history
+    ]
 
 
 def read_dialogues(path: Path) -> Iterator[list[str]]:

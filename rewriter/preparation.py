@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rewriter.config import FeaturesConfig
 from rewriter.conversation import Example
-from rewriter.corpus import read_corpus, read_dialogues, untouched
+from rewriter.corpus import read_corpus, read_dialogues, topic_changes, untouched
 from rewriter.dataset import PreparedExamples
 from rewriter.features import Features, UtteranceTooLongError
 from rewriter.selfsupervised import ExampleMaker
@@ -39,8 +39,8 @@ def prepare(
 
     The last ``validation_lines`` readable lines of the corpus become the validation set; training examples that repeat
     one of them, as it is or with its reference for an utterance, are left out. Files: train, train_untouched,
-    train_variants, validation, validation_untouched and, from dialogues, pretraining (.npz each), words.txt,
-    characters.txt, features.json, report.json.
+    train_topic_changes, train_variants, validation, validation_untouched and, from dialogues, pretraining (.npz each),
+    words.txt, characters.txt, features.json, report.json.
     """
     config = config or FeaturesConfig()
     corpus = read_corpus(corpus_path)
@@ -76,6 +76,7 @@ def prepare(
     parts = {
         "train": train,
         "train_untouched": _without(held_out, untouched(train)),
+        "train_topic_changes": _without(held_out, topic_changes(train, seed)),
         "train_variants": variants,
         "validation": validation,
         "validation_untouched": untouched(validation),

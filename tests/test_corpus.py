@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rewriter.conversation import Conversation, Example
-from rewriter.corpus import Corpus, read_corpus, read_dialogues, untouched
+from rewriter.corpus import Corpus, read_corpus, read_dialogues, topic_changes, untouched
 
 LINE = "北京今天冷吗\t今天很冷\t明天呢\t北京明天冷吗"
 EXAMPLE = Example(Conversation(("北京今天冷吗", "今天很冷"), "明天呢"), "北京明天冷吗")
@@ -176,3 +176,17 @@ def test_a_line_that_is_no_dialogue_is_reported_with_its_place(tmp_path: Path, b
     assert next(dialogues) == ["a"]
     with pytest.raises(ValueError, match=r'd\.jsonl:2: expected \{"turns": \[text, …\]\}, found'):
         next(dialogues)
+
+
+def test_a_topic_change_is_the_first_turn_of_another_conversation_left_alone() -> None:
+    examples = [
+        Example(Conversation((f"你喜欢{name}吗", "喜欢"), "为什么"), f"为什么喜欢{name}") for name in "甲乙丙丁戊"
+    ]
+    made = topic_changes(examples, seed=1)
+    openings = {example.conversation.history[0] for example in examples}
+    assert made
+    for example in made:
+        assert example.conversation.utterance == example.reference
+        assert example.reference in openings
+        assert example.reference not in example.conversation.history
+    assert made == topic_changes(examples, seed=1)

@@ -91,7 +91,8 @@ def report(directory: Path) -> dict[str, int]:
 
 
 def test_every_file_is_written(prepared: Path) -> None:
-    parts = ("train", "train_untouched", "train_variants", "validation", "validation_untouched", "pretraining")
+    training = {"train", "train_untouched", "train_topic_changes", "train_variants", "pretraining"}
+    parts = training | {"validation", "validation_untouched"}
     texts = {"words.txt", "characters.txt", "features.json", "report.json"}
     assert {path.name for path in prepared.iterdir()} == {f"{part}.npz" for part in parts} | texts
     assert FeaturesConfig.load(prepared / "features.json") == CONFIG
