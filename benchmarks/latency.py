@@ -5,6 +5,7 @@ run, warmed up; server and callers share the machine's cores, so compare the fig
 """
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -57,6 +58,7 @@ def _eight_callers(address: str) -> dict[str, float]:
 
 def _model_alone(version_dir: Path) -> tuple[dict[str, float], dict[str, float]]:
     """The SavedModel called directly, batch 1, on the arrays of the same conversations; and making those arrays."""
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")  # as the server does
     import tensorflow as tf
 
     features = load_features(version_dir)
