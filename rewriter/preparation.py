@@ -67,11 +67,6 @@ def prepare(
     output.mkdir(parents=True, exist_ok=True)
     vocabulary.save(output)
     config.save(output / FEATURES_FILE)
-    counts = {
-        "lines": len(corpus.examples) + len(corpus.errors),
-        "unreadable_lines": len(corpus.errors),
-        "repeated_lines_left_out": len(rest) - len(train),
-    }
     features = Features(config, vocabulary)
     parts = {
         "train": train,
@@ -82,15 +77,28 @@ def prepare(
         "validation_untouched": untouched(validation),
         "pretraining": pretraining,
     }
+    counts = {
+        "lines": len(corpus.examples) + len(corpus.errors),
+        "unreadable_lines": len(corpus.errors),
+        "repeated_lines_left_out": len(rest) - len(train),
+    }
     for name, examples in parts.items():
-        if examples:
-            prepared = encode_examples(features, examples)
-            prepared.save(output / f"{name}.npz")
-            counts[name] = len(prepared)
-            counts[f"{name}_not_copyable"] = int((prepared.target_lengths == 0).sum())
-            counts[f"{name}_too_long"] = len(examples) - len(prepared)
+        counts |= _write_part(output, name, examples, features)
     (output / REPORT_FILE).write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
     return counts
+
+
+def _write_part(output: Path, name: str, examples: Sequence[Example], features: Features) -> dict[str, int]:
+    """Writes one file of arrays and returns its counts; a part without examples has no file."""
+    if not examples:
+        return {}
+    prepared = encode_examples(features, examples)
+    prepared.save(output / f"{name}.npz")
+    return {
+        name: len(prepared),
+        f"{name}_not_copyable": int((prepared.target_lengths == 0).sum()),
+        f"{name}_too_long": len(examples) - len(prepared),
+    }
 
 
 def encode_examples(features: Features, examples: Iterable[Example]) -> PreparedExamples:
