@@ -34,7 +34,7 @@ def load_features(directory: Path) -> tuple[FeaturesConfig, Vocabulary]:
 
 def preprocessing_fingerprint(features: FeaturesConfig, vocabulary: Vocabulary) -> int:
     """63 bits that change whenever a conversation could become other arrays; every answer of the model repeats it."""
-    described = features.model_dump_json() + vocabulary.fingerprint
+    described = features.model_dump_json(exclude={"calibration"}) + vocabulary.fingerprint
     return int.from_bytes(hashlib.sha256(described.encode()).digest()[:8], "big") >> 1
 
 

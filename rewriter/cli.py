@@ -3,9 +3,11 @@
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from rewriter.tokenizer import Granularity
 
 if TYPE_CHECKING:
     from rewriter.batch import RewriteFunction
@@ -26,24 +28,57 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")
 
 @app.command()
 def prepare(
-    corpus: Annotated[
-        Path, typer.Argument(help="Conversations, one a line: history turns, utterance, reference; tabs between.")
+    corpora: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="CORPUS...",
+            help="Conversations with rewrites: columns of history turns, utterance, reference; or .jsonl records. "
+            "The first file gives validation too, the others are for training alone.",
+        ),
     ],
-    output: Annotated[Path, typer.Option(help="Folder for the arrays.")],
-    dialogues: Annotated[
+    output: Annotated[Path | None, typer.Option(help="Folder for the arrays.")] = None,
+    from_dialogues: Annotated[
         list[Path] | None,
         typer.Option(help='Unannotated conversations to learn from first: JSON Lines of {"turns": [text, …]}.'),
     ] = None,
+    granularity: Annotated[Granularity, typer.Option(help="What a token is.")] = Granularity.DICTIONARY,
     validation_lines: Annotated[int, typer.Option(min=1, help="Lines kept for validation, from the end.")] = 1000,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only look for faults: words nobody said, repetitions, leaks between files.")
+    ] = False,
     force: Force = False,
 ) -> None:
-    """Turn a corpus into arrays for training."""
-    from rewriter import preparation
-
+    """Turn corpora into arrays for training, or check them."""
     _log_to_stderr()
+    if check:
+        _check(corpora)
+        return
+    if output is None:
+        raise ValueError("expected --output, the folder for the arrays, found none")
+    from rewriter import preparation
+    from rewriter.config import FeaturesConfig
+
     _refuse_to_overwrite(output / preparation.REPORT_FILE, force)
-    counts = preparation.prepare(corpus, output, dialogue_paths=dialogues or (), validation_lines=validation_lines)
+    counts = preparation.prepare(
+        corpora[0],
+        output,
+        extra_paths=corpora[1:],
+        dialogue_paths=from_dialogues or (),
+        validation_lines=validation_lines,
+        config=FeaturesConfig(granularity=granularity),
+    )
     typer.echo(json.dumps(counts, indent=2))
+
+
+def _check(corpora: list[Path]) -> None:
+    from rewriter.checking import check_corpora
+
+    faults = check_corpora(corpora)
+    for fault in faults:
+        typer.echo(fault)
+    if faults:
+        raise typer.Exit(1)
+    typer.echo(f"{len(corpora)} files, no faults")
 
 
 @app.command()
@@ -68,15 +103,22 @@ def evaluate(
     model: Model = PRETRAINED,
     beam_size: Annotated[int, typer.Option(min=1, help="1 is greedy.")] = 1,
     errors: Annotated[Path | None, typer.Option(help="Text file for the errors, side by side.")] = None,
+    details: Annotated[Path | None, typer.Option(help="JSON Lines, one a line of the corpus, for `compare`.")] = None,
+    analyse: Annotated[
+        bool, typer.Option("--analyse", help="Print the break-down too: pronouns, lengths, distances, kinds of word.")
+    ] = False,
     force: Force = False,
 ) -> None:
     """Compare rewrites with references."""
     from rewriter import evaluation
     from rewriter.corpus import read_corpus
     from rewriter.inference import Rewriter
+    from rewriter.results import write_results
 
     _log_to_stderr()
     _refuse_to_overwrite(output, force)
+    if details is not None:
+        _refuse_to_overwrite(details, force)
     corpus = read_corpus(data)
     for error in corpus.errors:
         typer.echo(error, err=True)
@@ -84,8 +126,52 @@ def evaluate(
     evaluation.write_report(output, found.report)
     if errors is not None:
         evaluation.write_errors(errors, corpus, found.rewrites)
-    for key, value in found.report.items():
-        typer.echo(f"{key:<20} {value:.4f}" if isinstance(value, float) else f"{key:<20} {value}")
+    if details is not None:
+        write_results(details, found.results)
+    typer.echo(evaluation.summary(found.report, analyse))
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A", help="What `evaluate --details` wrote.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="The same for another model, of the same corpus.")],
+    resamples: Annotated[int, typer.Option(min=1, help="Draws of the paired bootstrap.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same lines.")] = 0,
+    examples: Annotated[int, typer.Option(min=0, help="Lines to show that only A, and only B, got right.")] = 0,
+) -> None:
+    """Say whether one of two evaluations is better, or only luckier."""
+    from rewriter import comparison
+    from rewriter.results import read_results
+
+    found = comparison.compare(read_results(first), read_results(second), resamples, seed)
+    typer.echo(comparison.describe(found, examples))
+
+
+@app.command()
+def calibrate(
+    data: Annotated[list[Path], typer.Argument(help="Corpora the model was not trained on.")],
+    model: Annotated[Path, typer.Option(help="Model folder; its calibration is replaced.")],
+    output: Annotated[Path, typer.Option(help="Folder for the report and the plots.")],
+    most_wrongly_changed: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the turns that need nothing that may be changed.")
+    ] = 0.02,
+    force: Force = False,
+) -> None:
+    """Make a model's confidence mean what it says, and choose below which a rewrite is withheld."""
+    from rewriter import confidence
+    from rewriter.corpus import read_corpus
+
+    _log_to_stderr()
+    _refuse_to_overwrite(output / confidence.REPORT_FILE, force)
+    corpora = [read_corpus(path) for path in data]
+    for corpus in corpora:
+        for error in corpus.errors:
+            typer.echo(error, err=True)
+    examples = [example for corpus in corpora for example in corpus.examples]
+    report = confidence.calibrate(model, examples, output, most_wrongly_changed)
+    for key, value in report.items():
+        if isinstance(value, float):
+            typer.echo(f"{key:<35} {value:.4f}")
 
 
 @app.command()
@@ -109,22 +195,63 @@ def rewrite(
     server: Annotated[
         str | None, typer.Option(help="host:port of a running service; default: in this process.")
     ] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt; implied by the files below.")] = False,
+    ca_file: Annotated[Path | None, typer.Option(help="Authorities that know the server, PEM.")] = None,
+    certificate_file: Annotated[Path | None, typer.Option(help="Certificate to show the server, PEM.")] = None,
+    key_file: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="Token to show the server.")] = None,
 ) -> None:
     """Rewrite one turn and show in colour what was copied from the history."""
+    from rewriter.conversation import Conversation
     from rewriter.terminal import colored
 
-    turns = history or []
+    conversation = Conversation(tuple(history or ()), utterance)
     if server:
-        from serving.client import Rewriter
+        from serving.asking import ask
 
-        with Rewriter(server) as client:
-            answer = client.rewrite(turns, utterance)
+        answer = ask(
+            server,
+            conversation,
+            tls=tls,
+            ca_file=ca_file,
+            certificate_file=certificate_file,
+            key_file=key_file,
+            token_file=token_file,
+        )
         typer.echo(colored(answer.text, answer.spans))
     else:
-        from rewriter.conversation import Conversation
-
-        [found] = _in_process(model)([Conversation(tuple(turns), utterance)])
+        [found] = _in_process(model)([conversation])
         typer.echo(colored(found.text, found.spans))
+
+
+@app.command()
+def explain(
+    utterance: Annotated[str, typer.Argument(help="The incoming turn.")],
+    output: Annotated[Path, typer.Option(help="Heat maps, PNG.")],
+    history: Annotated[list[str] | None, typer.Option(help="An earlier turn; repeat, oldest first.")] = None,
+    model: Model = PRETRAINED,
+    table: Annotated[Path | None, typer.Option(help="The same numbers, .json or .tsv.")] = None,
+    font: Annotated[Path | None, typer.Option(help="Font for the words; default: any installed one that fits.")] = None,
+    force: Force = False,
+) -> None:
+    """Draw where the model looked for each word of a rewrite, and lambda."""
+    from rewriter import explanation
+    from rewriter.artefact import load_features, load_model
+    from rewriter.conversation import Conversation
+    from rewriter.features import Features
+
+    for path in (output, table):
+        if path is not None:
+            _refuse_to_overwrite(path, force)
+    conversation = Conversation(tuple(history or ()), utterance)
+    found = explanation.explain(load_model(model), Features(*load_features(model)), conversation)
+    if table is not None:
+        explanation.write_table(table, found)
+    typer.echo(found.text)
+    legend = explanation.draw(output, found, font)
+    if legend:
+        typer.echo("no installed font has these characters (see --font), so the words are numbered:")
+        typer.echo("\n".join(legend))
 
 
 @app.command()
@@ -151,16 +278,36 @@ def batch(
 
 @app.command()
 def serve(
-    model_dir: Annotated[Path, typer.Option(envvar="REWRITER_MODEL_DIR", help="What `export` wrote.")],
-    host: Annotated[str | None, typer.Option(help="Default: REWRITER_HOST or loopback.")] = None,
-    port: Annotated[int | None, typer.Option(help="Default: REWRITER_PORT or 8600; 0 picks a free one.")] = None,
+    model_dir: Annotated[Path | None, typer.Option(help="What `export` wrote; or the key model_dir.")] = None,
+    host: Annotated[str | None, typer.Option(help="Default: loopback.")] = None,
+    port: Annotated[int | None, typer.Option(help="Default: 8600; 0 picks a free one.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Server processes. Default: 1.")] = None,
+    config: Annotated[Path | None, typer.Option(envvar="REWRITER_CONFIG", help="TOML file of settings.")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, see docs/settings.md; repeat.")
+    ] = None,
+    check_config: Annotated[
+        bool, typer.Option("--check-config", help="Look at all settings and their files, print them, start nothing.")
+    ] = False,
 ) -> None:
-    """Run the gRPC front service. All its settings are REWRITER_* variables (see serving/config.py)."""
-    from serving.config import ServerSettings
+    """Run the gRPC front service. Settings: --config, then REWRITER_* variables, then flags; the later wins."""
+    from serving import settings
+
+    named = {"model_dir": model_dir, "host": host, "port": port, "workers": workers}
+    flags = {key: value for key, value in named.items() if value is not None}
+    flags |= settings.parse_flags(assignments or ())
+    loaded = settings.load(flags, config)
+    if check_config:
+        from serving.check_config import report
+
+        raise typer.Exit(report(loaded))
+    if loaded.settings.workers > 1:
+        from serving.processes.run import run as run_workers
+
+        raise typer.Exit(run_workers(loaded.settings, flags, config))
     from serving.server import run
 
-    given: dict[str, Any] = {"model_dir": model_dir, "host": host, "port": port}
-    run(ServerSettings(**{key: value for key, value in given.items() if value is not None}))
+    run(loaded.settings, lambda: settings.load(flags, config).settings)
 
 
 def main() -> None:

@@ -25,6 +25,14 @@ class _Config(BaseModel):
         path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
+class Calibration(_Config):
+    """From the model's probability p of a rewrite to a confidence: sigmoid(slope * logit(p) + intercept)."""
+
+    slope: float = 1.0
+    intercept: float = 0.0
+    min_confidence: float = Field(default=0.0, ge=0, le=1, description="rewrites below it are withheld")
+
+
 class FeaturesConfig(_Config):
     """How a conversation becomes arrays. Part of every model: a change here is a change of the model."""
 
@@ -38,6 +46,7 @@ class FeaturesConfig(_Config):
         description="of a conversation, turn ends included; what the utterance leaves free is for the history",
     )
     max_utterance_tokens: int = Field(default=96, ge=1, description="longer utterances are refused, never cut")
+    calibration: Calibration = Calibration()
 
     @field_validator("function_words")
     @classmethod
@@ -54,7 +63,10 @@ class FeaturesConfig(_Config):
 
 
 class ModelConfig(_Config):
-    """Size and parts of the model. The paper's plain T-Ptr-lambda has ``copy_state`` and ``occurrence`` off."""
+    """Size and parts of the model. The paper's plain T-Ptr-lambda has ``copy_state`` and ``occurrence`` off.
+
+    ``architecture`` and ``output`` choose among the eight models that the paper compares (see ``family``).
+    """
 
     num_words: int = Field(ge=1, description="word vocabulary with its special tokens")
     num_characters: int = Field(ge=1, description="character vocabulary with padding and unknown")
@@ -65,8 +77,11 @@ class ModelConfig(_Config):
     num_encoder_layers: int = 4
     num_decoder_layers: int = 2
     dropout: float = Field(default=0.1, ge=0, lt=1)
+    architecture: Literal["transformer", "lstm"] = "transformer"
+    output: Literal["gen", "ptr_net", "ptr_gen", "ptr_lambda"] = "ptr_lambda"
     copy_state: bool = Field(default=True, description="tell the decoder where it copied last and what is not written")
     occurrence: bool = Field(default=True, description="tell the encoder which words stand in utterance and history")
+    edits: bool = Field(default=False, description="foretell, before decoding, what is copied and where words go in")
 
 
 class DataShare(_Config):
@@ -90,6 +105,7 @@ class TrainingConfig(_Config):
     weight_decay: float = 0.01
     gradient_clip_norm: float = 1.0
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    edit_loss_weight: float = Field(default=0.3, ge=0, description="of foretelling the edits, where the model does")
     word_dropout: float = Field(default=0.1, ge=0, lt=1, description="share of words that show only their characters")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     checkpoint_every_steps: int = 500
@@ -100,7 +116,7 @@ class TrainingConfig(_Config):
 class Recipe(_Config):
     """Everything that makes a shipped model: sizes and the stages of its training, in order."""
 
-    model: dict[str, float | bool] = Field(
+    model: dict[str, float | bool | str] = Field(
         default_factory=dict, description="ModelConfig fields; vocabulary sizes come from the data"
     )
     stages: dict[str, TrainingConfig]

@@ -14,10 +14,20 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Example:
-    """A conversation with the rewrite that a person wrote for its utterance."""
+    """A conversation with the rewrite that a person wrote for its utterance, and others as good.
+
+    ``kind`` says what the rewrite is about, where the corpus says so (see ``corpus.KINDS``).
+    """
 
     conversation: Conversation
     reference: str
+    alternatives: tuple[str, ...] = ()
+    kind: str = ""
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """All the right answers, the best one first."""
+        return (self.reference, *self.alternatives)
 
 
 class Origin(Enum):
@@ -48,7 +58,8 @@ class Span:
 class Rewrite:
     """The self-contained turn.
 
-    ``confidence`` is the model's probability of exactly this rewrite (0 to 1). ``history_gates`` holds, for each
+    ``confidence`` is the model's probability of exactly this rewrite (0 to 1), calibrated where the model's folder says
+    how; of an utterance given back instead, what is left to it. ``history_gates`` holds, for each
     written token, the share of the copy distribution that lay on the history (the paper's lambda).
     """
 

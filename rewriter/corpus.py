@@ -1,4 +1,4 @@
-"""Text files of conversations: one a line, columns separated by tabs, the last two utterance and reference."""
+"""Files of conversations with references: text columns, or JSON Lines with several references and a kind."""
 
 import codecs
 import gzip
@@ -8,8 +8,30 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from rewriter.conversation import Conversation, Example
+
+_HEADER = ("utterance", "reference")
+# What a rewrite restores; and why an utterance needs nothing.
+RESTORING_KINDS = ("omission", "pronoun", "place_time", "several")
+NOTHING_TO_DO_KINDS = ("complete", "topic_change", "greeting", "short_answer")
+KINDS = RESTORING_KINDS + NOTHING_TO_DO_KINDS
+
+_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class _Record(BaseModel):
+    """A line of a .jsonl corpus."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    history: tuple[str, ...]
+    utterance: _Text
+    rewrite: tuple[_Text, ...] = Field(min_length=1)
+    kind: Literal[KINDS] | None = None  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True)
@@ -26,20 +48,43 @@ def read_corpus(path: Path) -> Corpus:
     """Reads history turns (any number, oldest first), utterance and reference of each line.
 
     Columns are separated by one or more tabs. A first line that names its columns (``history… utterance reference``)
-    is a header. Lines that cannot be read are reported in ``errors`` as ``path:line: expected …, found …``.
+    is a header. A file named .jsonl has records instead: ``{"history": [text, …], "utterance": text,
+    "rewrite": [text, …], "kind": text}``, the best rewrite first, the kind optional and one of KINDS. Lines that cannot
+    be read are reported in ``errors`` as ``path:line: expected …, found …``.
     """
+    read_line = _record if path.suffix == ".jsonl" else _row
     examples, numbers, errors = [], [], []
     for number, raw in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), start=1):
         try:
-            columns = _columns(raw)
+            example = read_line(raw)
         except ValueError as error:
             errors.append(f"{path}:{number}: {error}")
             continue
-        if columns and not (number == 1 and columns[-2:] == ["utterance", "reference"]):
-            *history, utterance, reference = columns
-            examples.append(Example(Conversation(tuple(history), utterance), reference))
+        is_header = number == 1 and example and (example.conversation.utterance, example.reference) == _HEADER
+        if example and not is_header:
+            examples.append(example)
             numbers.append(number)
     return Corpus(path, tuple(examples), tuple(numbers), tuple(errors))
+
+
+def _row(raw: bytes) -> Example | None:
+    """Reads a line of columns; None for a blank line."""
+    columns = _columns(raw)
+    return Example(Conversation(tuple(columns[:-2]), columns[-2]), columns[-1]) if columns else None
+
+
+def _record(raw: bytes) -> Example | None:
+    """Reads a JSON record; None for a blank line, ValueError for anything else."""
+    if not raw.strip():
+        return None
+    try:
+        record = _Record.model_validate_json(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the line"
+        raise ValueError(f"expected a record of history, utterance and rewrite; {where}: {first['msg']}") from None
+    conversation = Conversation(record.history, record.utterance)
+    return Example(conversation, record.rewrite[0], record.rewrite[1:], record.kind or "")
 
 
 def _columns(raw: bytes) -> list[str]:

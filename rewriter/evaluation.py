@@ -7,24 +7,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rewriter.analysis import analyse, by_kind, table
 from rewriter.conversation import Example, Rewrite
 from rewriter.corpus import Corpus, untouched
 from rewriter.inference import Rewriter
-from rewriter.metrics import RestorationEdits, metric_tokens, negative_em, restoration_edits, score
+from rewriter.metrics import RestorationEdits, exact_match, negative_em, restoration_edits, score
+from rewriter.results import LineResult, line_result
 
 QUALITY_KEYS = ("em", "bleu1", "bleu2", "bleu4", "rouge1", "rouge2", "rougeL", "f1", "f2", "f3", "negative_em")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """``report`` has the keys of QUALITY_KEYS (0 to 1) and some facts; ``rewrites`` are in the corpus's order."""
+    """``report`` has the keys of QUALITY_KEYS (0 to 1), some facts, the keys of ``analysis.by_kind`` and ``analysis``.
+
+    ``rewrites`` and ``results`` are in the corpus's order.
+    """
 
     report: dict[str, Any]
     rewrites: tuple[Rewrite, ...]
+    results: tuple[LineResult, ...]
 
 
 def evaluate(rewriter: Rewriter, corpus: Corpus) -> Evaluation:
     """Scores the rewrites of a corpus, and of its references as utterances that need nothing (negative_em).
+
+    A rewrite is exact (``em``) if it equals any of the references; the other metrics look at the best one.
 
     Raises ValueError if the corpus has no readable line.
     """
@@ -37,21 +45,26 @@ def evaluate(rewriter: Rewriter, corpus: Corpus) -> Evaluation:
     utterances = [example.conversation.utterance for example in corpus.examples]
     references = [example.reference for example in corpus.examples]
     kept = rewriter.rewrite([example.conversation for example in negatives])
+    scores = score(utterances, references, [rewrite.text for rewrite in rewrites])
+    results = tuple(map(line_result, corpus.line_numbers, corpus.examples, rewrites, kept))
     report: dict[str, Any] = {
-        **score(utterances, references, [rewrite.text for rewrite in rewrites]),
+        **scores,
+        "em": sum(result.exact for result in results) / len(results),
         "negative_em": negative_em(references, [rewrite.text for rewrite in kept]),
+        **by_kind(results),
         "lines": len(corpus.examples),
         "unreadable_lines": len(corpus.errors),
         "rewrites_per_second": len(corpus.examples) / seconds,
+        "analysis": analyse(results, rewriter.features),
     }
-    return Evaluation(report, tuple(rewrites))
+    return Evaluation(report, tuple(rewrites), results)
 
 
 def write_errors(path: Path, corpus: Corpus, rewrites: Sequence[Rewrite]) -> int:
-    """Writes every rewrite that differs from its reference, side by side, as text; returns how many there are."""
+    """Writes every rewrite that differs from all its references, side by side, as text; returns how many there are."""
     blocks = []
     for number, example, rewrite in zip(corpus.line_numbers, corpus.examples, rewrites, strict=True):
-        if metric_tokens(example.reference) != metric_tokens(rewrite.text):
+        if not exact_match(example.references, rewrite.text):
             edits = restoration_edits(example.conversation.utterance, example.reference, rewrite.text)
             blocks.append(_error_block(number, example, rewrite, edits))
     path.write_text("\n".join(blocks), encoding="utf-8")
@@ -62,11 +75,24 @@ def write_report(path: Path, report: dict[str, Any]) -> None:
     path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
+def summary(report: dict[str, Any], analysis: bool = False) -> str:
+    """The report as text, a figure a line, then em by kind if the corpus has kinds, and the analysis if wanted."""
+    figures = {key: value for key, value in report.items() if not isinstance(value, dict)}
+    lines = [
+        f"{key:<20} {value:.4f}" if isinstance(value, float) else f"{key:<20} {value}" for key, value in figures.items()
+    ]
+    if "kinds" in report:
+        lines.append(table({"kinds": report["kinds"]}))
+    if analysis:
+        lines.append(table(report["analysis"]))
+    return "\n".join(lines)
+
+
 def _error_block(number: int, example: Example, rewrite: Rewrite, edits: RestorationEdits) -> str:
     lines = [f"line {number}", *(f"  history    {turn}" for turn in example.conversation.history)]
     lines += [
         f"  utterance  {example.conversation.utterance}",
-        f"  reference  {example.reference}",
+        *(f"  reference  {reference}" for reference in example.references),
         f"  ours       {rewrite.text}   (confidence {rewrite.confidence:.2f})",
     ]
     for name in ("inserted", "missed", "wrong"):

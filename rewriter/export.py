@@ -1,6 +1,7 @@
 """Writes a TF Serving version directory and does not say done before a fresh process has reproduced the model.
 
-DIR/<version>/saved_model.pb, variables/             signatures ``serving_default`` (greedy) and ``beam``
+DIR/<version>/saved_model.pb, variables/             signatures ``serving_default`` (greedy) and ``beam``, and both
+                                                     again for each length bucket (``length_signatures``)
 DIR/<version>/assets.extra/tf_serving_warmup_requests
 DIR/<version>/assets.extra/rewriter/                 model.json, features.json, words.txt, characters.txt
 """
@@ -23,6 +24,7 @@ from rewriter.artefact import load_features, load_model, preprocessing_fingerpri
 from rewriter.conversation import Conversation
 from rewriter.features import ARRAY_NAMES, Features, collate
 from rewriter.inference import rewrite_greedily, rewrite_with_beams
+from rewriter.length_signatures import add_length_signatures
 from rewriter.model import RewriterModel
 from rewriter.samples import conversations
 
@@ -127,21 +129,26 @@ def _write_saved_model(model: RewriterModel, path: Path, fingerprint: int, chara
         BEAM, endpoint(lambda m, source: rewrite_with_beams(m, source, BEAM_SIZE)), input_signature=[specs]
     )
     archive.write_out(str(path), verbose=False)
+    add_length_signatures(path, (GREEDY, BEAM), LENGTH_BUCKETS)
 
 
 def _write_warmup(path: Path, features: Features, name: str) -> None:
-    """One recorded request for each length bucket and batch size, greedy; TF Serving replays them before it serves."""
+    """Recorded requests that TF Serving replays before it serves.
+
+    Greedy for each length bucket and batch size; by beam search, which few ask for, one turn of each length.
+    """
     from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
     source = features.encode(Conversation(("成都今天热不热", "有点热"), "后天呢"))
+    shapes = [(GREEDY, batch_size, length) for length in LENGTH_BUCKETS for batch_size in BATCH_SIZES]
+    shapes += [(BEAM, 1, length) for length in LENGTH_BUCKETS]
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for length in LENGTH_BUCKETS:
-            for batch_size in BATCH_SIZES:
-                request = predict_pb2.PredictRequest(model_spec=model_pb2.ModelSpec(name=name, signature_name=GREEDY))
-                for key, array in collate([source] * batch_size, length).items():
-                    request.inputs[key].CopyFrom(tf.make_tensor_proto(array))
-                log = prediction_log_pb2.PredictionLog(predict_log=prediction_log_pb2.PredictLog(request=request))
-                writer.write(log.SerializeToString())
+        for signature, batch_size, length in shapes:
+            request = predict_pb2.PredictRequest(model_spec=model_pb2.ModelSpec(name=name, signature_name=signature))
+            for key, array in collate([source] * batch_size, length).items():
+                request.inputs[key].CopyFrom(tf.make_tensor_proto(array))
+            log = prediction_log_pb2.PredictionLog(predict_log=prediction_log_pb2.PredictLog(request=request))
+            writer.write(log.SerializeToString())
 
 
 def _refuse_xla(saved_model: Path) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rewriter.alignment import place, tile
+from rewriter.brackets import complete_brackets
+from rewriter.calibration import calibrated
 from rewriter.config import FeaturesConfig
 from rewriter.conversation import Conversation, Origin, Rewrite, Span
 from rewriter.tokenizer import Token, Tokenizer, normalize
@@ -141,8 +143,9 @@ class Features:
     def restore(self, source: Source, positions: Iterable[int]) -> tuple[str, tuple[Span, ...]]:
         """Writes the rewrite that copies ``positions`` (EOS excluded), with the user's own characters, and its spans.
 
-        Words that stood side by side are copied with whatever stood between them; the whole utterance comes back to
-        the letter. Where two pieces would run two Latin words or numbers together, a space is put between them.
+        Words that stood side by side are copied with whatever stood between them, and titles whole (``brackets``); the
+        whole utterance comes back to the letter. Where two pieces would run two Latin words or numbers together, a
+        space is put between them.
         """
         copied = list(positions)
         if copied == source.utterance_positions:
@@ -150,7 +153,7 @@ class Features:
             return untouched.text, untouched.spans
         text, last = "", -1
         spans: list[Span] = []
-        for run in _runs(copied, source):
+        for run in complete_brackets(_runs(copied, source), source.surfaces):
             piece, origin, turn, start, end = self._piece(source, run)
             if spans and _run_together(source.surfaces[last] or "", source.surfaces[run[0]] or ""):
                 text += " "
@@ -178,7 +181,16 @@ class Features:
             raise ValueError(f"expected a log-probability, found {log_prob}")
         text, spans = self.restore(source, copied)
         gates = tuple(float(gate) for gate in history_gates[: len(copied)])
-        return Rewrite(text, spans, min(1.0, math.exp(log_prob)), gates)
+        confidence = calibrated(math.exp(min(0.0, log_prob)), self.config.calibration)
+        return Rewrite(text, spans, confidence, gates)
+
+    def trusted(self, source: Source, rewrite: Rewrite) -> Rewrite:
+        """The rewrite, or the utterance as it is where the rewrite's confidence is below ``min_confidence``."""
+        unchanged = rewrite.text == source.conversation.utterance
+        if unchanged or rewrite.confidence >= self.config.calibration.min_confidence:
+            return rewrite
+        # What remains, at most, of being right by doing nothing.
+        return Rewrite.unchanged(source.conversation, 1 - rewrite.confidence)
 
     def _piece(self, source: Source, run: list[int]) -> tuple[str, Origin, int, int, int]:
         first, last = source.places[run[0]], source.places[run[-1]]

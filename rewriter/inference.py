@@ -100,8 +100,8 @@ class Rewriter:
     def rewrite(self, conversations: Sequence[Conversation]) -> list[Rewrite]:
         """Rewrites each conversation's utterance, in order.
 
-        Where nothing was said before, the utterance is too long or the model found no end, it comes back as it is; in
-        the two latter cases with confidence 0.
+        Where nothing was said before, the utterance is too long or the model found no end or no word, it comes back as
+        it is; in the latter cases with confidence 0. So it does where the rewrite is withheld: see Features.trusted.
         """
         return [candidates[0] for candidates in self.candidates(conversations)]
 
@@ -125,17 +125,20 @@ class Rewriter:
             outputs = self._predict(collate([sources[index] for index in chunk], length))
             for row, index in enumerate(chunk):
                 answers = list(self._read(sources[index], outputs, row))
-                found[index] = answers or found[index]
+                if answers:
+                    found[index] = [self.features.trusted(sources[index], answers[0]), *answers[1:]]
         return found
 
     def _read(self, source: Source, outputs: dict[str, np.ndarray], row: int) -> Iterator[Rewrite]:
+        # A rewrite without words is none.
+        usable = outputs["finished"][row] & (outputs["positions"][row, ..., 0] != NO_TOKEN)
         if self._beam_size == 1:
-            if outputs["finished"][row]:
+            if usable:
                 yield self.features.rewrite(
                     source, outputs["positions"][row], outputs["log_prob"][row], outputs["history_gate"][row]
                 )
             return
-        for beam in np.flatnonzero(outputs["finished"][row]):
+        for beam in np.flatnonzero(usable):
             yield self.features.rewrite(source, outputs["positions"][row, beam], outputs["log_prob"][row, beam])
 
 
@@ -145,7 +148,9 @@ def _ends(source: SourceArrays) -> Any:
 
 
 def _repeat_rows(memory: Memory, times: int) -> Memory:
-    repeated: Memory = keras.tree.map_structure(lambda tensor: ops.repeat(tensor, times, axis=0), memory)
+    repeated: Memory = keras.tree.map_structure(
+        lambda tensor: None if tensor is None else ops.repeat(tensor, times, axis=0), memory
+    )
     return repeated
 
 

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from rewriter.decoding import write_step
+
 
 class KeysValues(NamedTuple):
     """What an attention reads: a memory, projected once."""
@@ -63,6 +65,28 @@ class Attention(keras.layers.Layer):
         return ops.swapaxes(ops.reshape(x, (shape[0], shape[1], self.num_heads, self.head_dim)), 1, 2)
 
 
+class SelfAttention(Attention):
+    """A decoder's attention over its own prefix: all of it at once, or step by step with keys and values kept."""
+
+    def start(self, rows: Any, max_length: int) -> KeysValues:
+        """What is kept before the first of at most T steps: (N, H, T, D / H) each."""
+        empty = ops.zeros((rows, self.num_heads, max_length, self.head_dim), dtype=self.compute_dtype)
+        return KeysValues(empty, empty)
+
+    def read(self, x: Any, training: bool | None = None) -> Any:
+        """Each step reads itself and those before it: (B, T, D) -> (B, T, D)."""
+        steps = ops.arange(ops.shape(x)[1])
+        causal_mask = (steps[:, None] >= steps[None])[None]
+        return self(x, self.project(x), causal_mask, training=training)
+
+    def step(self, x: Any, kept: KeysValues, index: Any) -> tuple[Any, KeysValues]:
+        """The step ``index``, (N, 1, D) -> (N, 1, D), and what is kept for the next one."""
+        new = self.project(x)
+        kept = KeysValues(*(write_step(old, index, value, axis=2) for old, value in zip(kept, new, strict=True)))
+        mask = (ops.arange(ops.shape(kept.keys)[2]) <= index)[None, None]
+        return self(x, kept, mask, training=False), kept
+
+
 class FeedForward(keras.layers.Layer):
     """Two dense layers with a GELU between them."""
 
@@ -106,6 +130,15 @@ class EncoderLayer(keras.layers.Layer):
         return x + self.feed_forward(self.feed_forward_norm(x), training=training)
 
 
+class Sides(NamedTuple):
+    """The two sides of a source as one decoder layer reads them."""
+
+    history: KeysValues
+    utterance: KeysValues
+    history_mask: Any  # (B, 1, S) bool
+    utterance_mask: Any  # (B, 1, S) bool
+
+
 class DecoderOutput(NamedTuple):
     """The named quantities of the paper's equations for one decoder layer, each (B, T, D)."""
 
@@ -115,11 +148,22 @@ class DecoderOutput(NamedTuple):
 
 
 class DecoderLayer(keras.layers.Layer):
-    """Masked self-attention, two cross-attentions apart, feed-forward over both contexts (Su et al., section 3.2)."""
+    """Masked self-attention, two cross-attentions apart, feed-forward over both contexts (Su et al., section 3.2).
 
-    def __init__(self, hidden_dim: int, intermediate_dim: int, num_heads: int, dropout: float, **kwargs: Any) -> None:
+    ``prefix_reader`` may stand in for the self-attention (see ``family``).
+    """
+
+    def __init__(
+        self,
+        hidden_dim: int,
+        intermediate_dim: int,
+        num_heads: int,
+        dropout: float,
+        prefix_reader: Any = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        self.self_attention = Attention(hidden_dim, num_heads, dropout, name="self_attention")
+        self.prefix_reader = prefix_reader or SelfAttention(hidden_dim, num_heads, dropout, name="self_attention")
         self.history_attention = Attention(hidden_dim, num_heads, dropout, name="history_attention")
         self.utterance_attention = Attention(hidden_dim, num_heads, dropout, name="utterance_attention")
         self.feed_forward = FeedForward(2 * hidden_dim, intermediate_dim, hidden_dim, dropout, name="feed_forward")
@@ -130,34 +174,27 @@ class DecoderLayer(keras.layers.Layer):
         self.hidden_dim = hidden_dim
 
     def build(self, input_shape: Any) -> None:
-        for layer in (self.self_attention, self.history_attention, self.utterance_attention, self.feed_forward):
+        for layer in (self.prefix_reader, self.history_attention, self.utterance_attention, self.feed_forward):
             layer.build(input_shape)
         self.self_norm.build((None, None, self.hidden_dim))
         self.cross_norm.build((None, None, self.hidden_dim))
         self.context_norm.build((None, None, 2 * self.hidden_dim))
         self.built = True
 
-    def project(self, x: Any) -> KeysValues:
-        """The part of the prefix that later steps attend to: (B, T, D) -> keys and values."""
-        return self.self_attention.project(self.self_norm(x))
+    def call(self, x: Any, sides: Sides, training: bool | None = None) -> DecoderOutput:
+        """The whole prefix at once, ``x`` (B, T, D)."""
+        read = self.prefix_reader.read(self.self_norm(x), training=training)
+        return self._attend(x + self.dropout(read, training=training), sides, training)
 
-    def call(
-        self,
-        x: Any,
-        prefix: KeysValues,
-        prefix_mask: Any,
-        history: KeysValues,
-        history_mask: Any,
-        utterance: KeysValues,
-        utterance_mask: Any,
-        training: bool | None = None,
-    ) -> DecoderOutput:
-        """``x`` (B, T, D); the masks are (B or 1, T or 1, length of what they mask)."""
-        attended = self.self_attention(self.self_norm(x), prefix, prefix_mask, training=training)
-        m = x + self.dropout(attended, training=training)
+    def step(self, x: Any, sides: Sides, kept: Any, index: Any) -> tuple[DecoderOutput, Any]:
+        """The step ``index``, ``x`` (N, 1, D); also returns what the prefix reader keeps for the next one."""
+        read, kept = self.prefix_reader.step(self.self_norm(x), kept, index)
+        return self._attend(x + read, sides, training=False), kept
+
+    def _attend(self, m: Any, sides: Sides, training: bool | None) -> DecoderOutput:
         normed = self.cross_norm(m)
-        c_h = self.history_attention(normed, history, history_mask, training=training)
-        c_u = self.utterance_attention(normed, utterance, utterance_mask, training=training)
+        c_h = self.history_attention(normed, sides.history, sides.history_mask, training=training)
+        c_u = self.utterance_attention(normed, sides.utterance, sides.utterance_mask, training=training)
         contexts = self.context_norm(ops.concatenate([m + c_h, m + c_u], axis=-1))
         hidden = m + self.feed_forward(contexts, training=training)
         return DecoderOutput(hidden, c_h, c_u)

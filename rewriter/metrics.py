@@ -32,6 +32,14 @@ class _Line(NamedTuple):
     rewrite: Tokens
 
 
+class RestorationCounts(NamedTuple):
+    """Of one line: the restored n-grams of the rewrite and of the reference, and how many of them are the same."""
+
+    common: int
+    in_rewrite: int
+    in_reference: int
+
+
 @dataclass(frozen=True)
 class RestorationEdits:
     """How a rewrite differs from its reference, as runs of (lower-cased) text in reading order.
@@ -90,6 +98,17 @@ def negative_em(utterances: Sequence[str], rewrites: Sequence[str]) -> float:
     return _mean([metric_tokens(utterance) == metric_tokens(rewrite) for utterance, rewrite in pairs])
 
 
+def exact_match(references: Sequence[str], rewrite: str) -> bool:
+    """True if the metric tokens of the rewrite equal those of any of the references; an empty rewrite never does."""
+    return metric_tokens(rewrite) in [metric_tokens(reference) or [EMPTY_REWRITE] for reference in references]
+
+
+def restoration_counts(utterance: str, reference: str, rewrite: str) -> tuple[RestorationCounts, ...]:
+    """What one line adds to f1, f2 and f3: their counts, so that any set of lines can be scored from its lines'."""
+    line = _line(1, utterance, reference, rewrite)
+    return tuple(_restoration_counts(line, n) for n in (1, 2, 3))
+
+
 def restoration_edits(utterance: str, reference: str, rewrite: str) -> RestorationEdits:
     """What the rewrite of one utterance restored, missed and got wrong, for a list of errors."""
     utterance_tokens, reference_tokens, rewrite_tokens = map(metric_tokens, (utterance, reference, rewrite))
@@ -111,6 +130,15 @@ def metric_tokens(text: str) -> list[str]:
     for word in _jieba().cut(text):
         tokens.extend(word if _is_chinese(word) else [word])
     return [token.lower() for token in tokens if not token.isspace()]
+
+
+def join_tokens(tokens: Tokens) -> str:
+    """Tokens as text, with a space only between two that would otherwise read as one word."""
+    text = tokens[0]
+    for token in tokens[1:]:
+        needs_space = _is_latin_or_digit(text[-1]) and _is_latin_or_digit(token[0])
+        text += f" {token}" if needs_space else token
+    return text
 
 
 @functools.cache
@@ -240,17 +268,18 @@ def _longest_common_subsequence(reference: Tokens, rewrite: Tokens) -> Tokens:
 
 
 def _restoration_f(lines: Sequence[_Line], n: int) -> float:
-    common = in_rewrites = in_references = 0
-    for line in lines:
-        if set(line.reference) <= set(line.utterance):
-            continue
-        reference_ngrams = _restored_ngrams(line.reference, line.utterance, n)
-        rewrite_ngrams = _restored_ngrams(line.rewrite, line.utterance, n)
-        common += len(reference_ngrams & rewrite_ngrams)
-        in_references += len(reference_ngrams)
-        in_rewrites += len(rewrite_ngrams)
-    # 2PR / (P + R) with P = common / in_rewrites and R = common / in_references
-    return 2 * common / (in_rewrites + in_references) if common else 0.0
+    """2PR / (P + R) with P = common / in_rewrite and R = common / in_reference, each summed over the lines."""
+    counts = [_restoration_counts(line, n) for line in lines]
+    common = sum(line.common for line in counts)
+    return 2 * common / sum(line.in_rewrite + line.in_reference for line in counts) if common else 0.0
+
+
+def _restoration_counts(line: _Line, n: int) -> RestorationCounts:
+    if set(line.reference) <= set(line.utterance):
+        return RestorationCounts(0, 0, 0)
+    reference_ngrams = _restored_ngrams(line.reference, line.utterance, n)
+    rewrite_ngrams = _restored_ngrams(line.rewrite, line.utterance, n)
+    return RestorationCounts(len(reference_ngrams & rewrite_ngrams), len(rewrite_ngrams), len(reference_ngrams))
 
 
 def _restored_ngrams(tokens: Tokens, utterance: Tokens, n: int) -> set[Ngram]:
@@ -273,16 +302,7 @@ def _runs(tokens: Tokens, positions: set[int]) -> list[str]:
         if position - 1 not in positions:
             runs.append([])
         runs[-1].append(tokens[position])
-    return [_joined(run) for run in runs]
-
-
-def _joined(tokens: Tokens) -> str:
-    """Tokens as text, with a space only between two that would otherwise read as one word."""
-    text = tokens[0]
-    for token in tokens[1:]:
-        needs_space = _is_latin_or_digit(text[-1]) and _is_latin_or_digit(token[0])
-        text += f" {token}" if needs_space else token
-    return text
+    return [join_tokens(run) for run in runs]
 
 
 def _is_latin_or_digit(character: str) -> bool:

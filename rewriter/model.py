@@ -1,7 +1,8 @@
 """T-Ptr-lambda: reads the features of a conversation, gives a distribution over its positions for each written token.
 
 Three verbs: ``encode`` (source -> memory), ``decode`` (memory + prefix -> log-probabilities), ``call`` (both, for
-training). ``start`` and ``step`` are the same decoder with its keys and values cached, for ``decoding``.
+training). ``start`` and ``step`` are the same decoder with its keys and values cached, for ``decoding``. The other
+models of the paper are this one with other parts: see ``family``.
 """
 
 from typing import Any, NamedTuple
@@ -12,10 +13,12 @@ from keras import ops
 from rewriter.alignment import copy_priorities
 from rewriter.config import FeaturesConfig, ModelConfig
 from rewriter.decoding import write_step
+from rewriter.edits import EditForeteller, edit_loss
+from rewriter.family import decoder_layer, encoder_layer, output_layer
 from rewriter.features import PADDING_TURN, UTTERANCE_TURN
-from rewriter.layers import DecoderLayer, EncoderLayer, KeysValues, sinusoid
-from rewriter.pointer import Pointer, copy_log_probs
-from rewriter.vocabulary import EOT
+from rewriter.layers import KeysValues, Sides, sinusoid
+from rewriter.pointer import Written, token_log_probs
+from rewriter.vocabulary import EOS, EOT
 
 _NEVER = -1e9
 
@@ -27,17 +30,19 @@ class Memory(NamedTuple):
     states: Any  # (B, S, D) encoder states
     history: tuple[KeysValues, ...]  # per decoder layer
     utterance: tuple[KeysValues, ...]  # per decoder layer
-    pointer_keys: tuple[Any, Any]  # (B, S, D) each
+    pointer_keys: Any  # (B, S, D) for each of the pointer's two attentions
+    start: Any  # (B, 1, D) what the decoder reads where there is no last token
     history_mask: Any  # (B, 1, S) bool, the bank included
     utterance_mask: Any  # (B, 1, S) bool
     copyable: Any  # (B, 1, S) bool, whatever can be written
     same_token: Any  # (B, S, S) float32, 1 where two positions hold the same word
+    edits: Any  # (B, S, 2) float32 logits, or None: see ``edits``
 
 
 class State(NamedTuple):
     """What the decoder remembers between steps. N rows: batch, or batch times beams; T steps at most."""
 
-    prefix: tuple[KeysValues, ...]  # per decoder layer, (N, H, T, D / H)
+    prefix: tuple[Any, ...]  # per decoder layer, keys and values, (N, H, T, D / H); or an LSTM's state
     frontier: Any  # (N,) int32, the first utterance position that is not yet written
     history_gates: Any  # (N, T) float32
 
@@ -50,7 +55,7 @@ class RewriterModel(keras.Model):
         self.config = config
         self.num_function_words = len(features.function_words)
         self.max_characters = features.characters_per_token
-        size = (config.hidden_dim, config.intermediate_dim, config.num_heads, config.dropout)
+        self.edit_loss_weight = 0.0  # training sets it
         self.word_embedding = keras.layers.Embedding(config.num_words, config.hidden_dim, name="word_embedding")
         self.character_embedding = keras.layers.Embedding(
             config.num_characters, config.character_dim, name="character_embedding"
@@ -63,13 +68,17 @@ class RewriterModel(keras.Model):
         self.source_norm = keras.layers.LayerNormalization(epsilon=1e-5, name="source_norm")
         self.encoder_norm = keras.layers.LayerNormalization(epsilon=1e-5, name="encoder_norm")
         self.dropout = keras.layers.Dropout(config.dropout, name="dropout")
-        self.encoder = [EncoderLayer(*size, name=f"encoder_{i}") for i in range(config.num_encoder_layers)]
-        self.decoder = [DecoderLayer(*size, name=f"decoder_{i}") for i in range(config.num_decoder_layers)]
+        self.encoder = [encoder_layer(config, name=f"encoder_{i}") for i in range(config.num_encoder_layers)]
+        self.decoder = [decoder_layer(config, name=f"decoder_{i}") for i in range(config.num_decoder_layers)]
         self.start_embedding = keras.layers.Embedding(1, config.hidden_dim, name="start_embedding")
         self.read_last = keras.layers.Dense(config.hidden_dim, name="read_last") if config.copy_state else None
         self.read_frontier = keras.layers.Dense(config.hidden_dim, name="read_frontier") if config.copy_state else None
         self.prefix_norm = keras.layers.LayerNormalization(epsilon=1e-5, name="prefix_norm")
-        self.pointer = Pointer(config.hidden_dim, config.copy_state, name="pointer")
+        self.pointer = output_layer(config)
+        self.foretell = EditForeteller(config.hidden_dim, name="foretell") if config.edits else None
+        # An LSTM decoder begins with what the encoder ended with (Sutskever et al. 2014).
+        recurrent = config.architecture == "lstm"
+        self.read_end = keras.layers.Dense(config.hidden_dim, name="read_end") if recurrent else None
         self.build()
 
     def build(self, input_shape: Any = None) -> None:
@@ -92,16 +101,21 @@ class RewriterModel(keras.Model):
         )
         embedded = self._embed(source["word_ids"], source["character_ids"])
         states = self._encode(embedded, turn_ids, same, training)
+        edits = None
+        if self.foretell is not None:
+            states, edits = self.foretell(states)
         return Memory(
             embedded=embedded,
             states=states,
             history=tuple(layer.history_attention.project(states) for layer in self.decoder),
             utterance=tuple(layer.utterance_attention.project(states) for layer in self.decoder),
-            pointer_keys=self.pointer.project(states),
+            pointer_keys=self.pointer.project(states, source),
+            start=self._start(states, source["word_ids"]),
             history_mask=history_mask,
             utterance_mask=utterance_mask,
             copyable=(readable & (source["word_ids"] != EOT))[:, None],
             same_token=ops.cast(same, "float32"),
+            edits=edits,
         )
 
     def _embed(self, word_ids: Any, character_ids: Any) -> Any:
@@ -117,8 +131,7 @@ class RewriterModel(keras.Model):
         x = x + ops.cast(sinusoid(_position_in_turn(turn_ids), self.config.hidden_dim), x.dtype)
         if self.occurrence_embedding is not None:
             in_utterance = ops.any(same & (turn_ids == UTTERANCE_TURN)[:, None], axis=-1)
-            said_before = (turn_ids > UTTERANCE_TURN) & (ops.arange(ops.shape(turn_ids)[1]) >= self.num_function_words)
-            in_history = ops.any(same & said_before[:, None], axis=-1)
+            in_history = ops.any(same & _said_before(turn_ids, self.num_function_words)[:, None], axis=-1)
             x = x + self.occurrence_embedding(ops.cast(in_utterance, "int32") + 2 * ops.cast(in_history, "int32"))
         x = self.dropout(self.source_norm(x), training=training)
         # The bank stays out of the encoder: its words mean the same in every conversation.
@@ -128,33 +141,45 @@ class RewriterModel(keras.Model):
             said = layer(said, mask, training=training)
         return self.encoder_norm(ops.concatenate([bank, said], axis=1))
 
+    def _start(self, states: Any, word_ids: Any) -> Any:
+        start = self.start_embedding(ops.zeros_like(word_ids[:, :1]))
+        if self.read_end is not None:
+            end = ops.take_along_axis(states, _first(word_ids == EOS)[:, None, None], axis=1)
+            start = start + self.read_end(end)
+        return start
+
     def decode(self, memory: Memory, positions: Any, training: bool | None = None) -> Any:
         """Log-probabilities of the whole prefix at once: ``positions`` (B, T) int32, each token's source position.
 
         Returns (B, T, S): at t, log p of writing the word at each source position after the first t tokens.
         """
-        length = ops.shape(positions)[1]
+        return token_log_probs(self.write(memory, positions, training), memory.same_token)
+
+    def write(self, memory: Memory, positions: Any, training: bool | None = None) -> Written:
+        """As ``decode``, but with history gate and attention as they are before equal tokens are merged."""
         last = ops.concatenate([ops.full_like(positions[:, :1], -1), positions[:, :-1]], axis=1)
         frontier = self._frontiers(memory, last)
-        x = self._prefix(memory, last, frontier, ops.arange(length), training)
-        causal_mask = (ops.arange(length)[:, None] >= ops.arange(length)[None])[None]
-        for index, layer in enumerate(self.decoder):
-            output = self._decoder_layer(index, x, layer.project(x), causal_mask, memory, training)
+        x = self._prefix(memory, last, frontier, ops.arange(ops.shape(positions)[1]), training)
+        for number, layer in enumerate(self.decoder):
+            output = layer(x, _sides(memory, number), training=training)
             x = output.hidden
-        attention, _ = self._point(memory, output, last, frontier)
-        return copy_log_probs(attention, memory.same_token)
+        return self._point(memory, output, last, frontier)
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         """``inputs`` is a source with ``positions`` (B, T), the target, padded with -1. Returns ``decode``'s."""
-        return self.decode(self.encode(inputs, training=training), inputs["positions"], training=training)
+        memory = self.encode(inputs, training=training)
+        if training and memory.edits is not None:
+            in_utterance = memory.utterance_mask[:, 0]
+            said = in_utterance | _said_before(inputs["turn_ids"], self.num_function_words)
+            loss = edit_loss(memory.edits, inputs["positions"], in_utterance, said)
+            self.add_loss(self.edit_loss_weight * loss)
+        return self.decode(memory, inputs["positions"], training=training)
 
     def start(self, memory: Memory, max_length: int) -> State:
         """The state before the first step; ``memory`` of N rows."""
         rows = ops.shape(memory.states)[0]
-        heads, width = self.config.num_heads, self.config.hidden_dim // self.config.num_heads
-        empty = ops.zeros((rows, heads, max_length, width), dtype=self.compute_dtype)
         return State(
-            prefix=tuple(KeysValues(empty, empty) for _ in self.decoder),
+            prefix=tuple(layer.prefix_reader.start(rows, max_length) for layer in self.decoder),
             frontier=_first(memory.utterance_mask[:, 0]),
             history_gates=ops.zeros((rows, max_length), dtype="float32"),
         )
@@ -171,29 +196,25 @@ class RewriterModel(keras.Model):
         reached = ops.minimum(ops.maximum(state.frontier, last + 1), size - 1)
         frontier = ops.where(_at(in_utterance, last), reached, state.frontier)
         x = self._prefix(memory, last[:, None], frontier[:, None], index[None], training=False)
-        max_length = ops.shape(state.history_gates)[1]
-        prefix_mask = (ops.arange(max_length) <= index)[None, None]
         prefix = []
         for number, layer in enumerate(self.decoder):
-            new = layer.project(x)
-            written = (write_step(old, index, n, axis=2) for old, n in zip(state.prefix[number], new, strict=True))
-            prefix.append(KeysValues(*written))
-            output = self._decoder_layer(number, x, prefix[-1], prefix_mask, memory, training=False)
+            output, kept = layer.step(x, _sides(memory, number), state.prefix[number], index)
             x = output.hidden
-        attention, gate = self._point(memory, output, last[:, None], frontier[:, None])
-        log_probs = copy_log_probs(attention, memory.same_token)[:, 0]
+            prefix.append(kept)
+        written = self._point(memory, output, last[:, None], frontier[:, None])
+        log_probs = token_log_probs(written, memory.same_token)[:, 0]
         positions = ops.arange(size)[None]
         priority = copy_priorities(ops, positions, last[:, None], frontier[:, None], in_utterance, size)
         best = ops.max(ops.where(memory.same_token > 0, priority[:, None], -1), axis=-1)
         is_place = (priority == best) & memory.copyable[:, 0]
-        gates = write_step(state.history_gates, index, gate)
+        gates = write_step(state.history_gates, index, written.history_gate)
         return ops.where(is_place, log_probs, _NEVER), State(tuple(prefix), frontier, gates)
 
     def _prefix(self, memory: Memory, last: Any, frontier: Any, index: Any, training: bool | None) -> Any:
         """What the decoder reads at each step (copy state): the last token, where it stood, and the frontier."""
         started = (last >= 0)[..., None]
         token = ops.take_along_axis(memory.embedded, ops.maximum(last, 0)[..., None], axis=1)
-        x = ops.where(started, token, self.start_embedding(ops.zeros_like(last)))
+        x = ops.where(started, token, memory.start)
         x = x + ops.cast(sinusoid(index, self.config.hidden_dim), x.dtype)[None]
         if self.read_last is not None and self.read_frontier is not None:
             selective_read = ops.take_along_axis(memory.states, ops.maximum(last, 0)[..., None], axis=1)
@@ -201,23 +222,15 @@ class RewriterModel(keras.Model):
             x = x + self.read_frontier(ops.take_along_axis(memory.states, frontier[..., None], axis=1))
         return self.dropout(self.prefix_norm(x), training=training)
 
-    def _decoder_layer(
-        self, index: int, x: Any, prefix: KeysValues, prefix_mask: Any, memory: Memory, training: bool | None
-    ) -> Any:
-        history, utterance = memory.history[index], memory.utterance[index]
-        return self.decoder[index](
-            x, prefix, prefix_mask, history, memory.history_mask, utterance, memory.utterance_mask, training=training
-        )
-
-    def _point(self, memory: Memory, output: Any, last: Any, frontier: Any) -> tuple[Any, Any]:
+    def _point(self, memory: Memory, output: Any, last: Any, frontier: Any) -> Written:
         positions = ops.arange(ops.shape(memory.states)[1])
         is_next = (positions == last[..., None] + 1) & (last >= 0)[..., None]
         is_frontier = positions == frontier[..., None]
         history_mask = memory.history_mask & memory.copyable
-        attention, gate = self.pointer(
+        written: Written = self.pointer(
             output, memory.pointer_keys, history_mask, memory.utterance_mask, is_next, is_frontier
         )
-        return attention, gate
+        return written
 
     def _frontiers(self, memory: Memory, last: Any) -> Any:
         """The frontier before each token: (B, T) positions copied last -> (B, T)."""
@@ -228,6 +241,15 @@ class RewriterModel(keras.Model):
         furthest = ops.max(ops.where(so_far[None], steps[:, None], 0), axis=-1)
         # Padding of the target may point past the end.
         return ops.minimum(ops.maximum(furthest, _first(in_utterance)[:, None]), ops.shape(in_utterance)[1] - 1)
+
+
+def _sides(memory: Memory, layer: int) -> Sides:
+    return Sides(memory.history[layer], memory.utterance[layer], memory.history_mask, memory.utterance_mask)
+
+
+def _said_before(turn_ids: Any, num_function_words: int) -> Any:
+    """The history without the bank: (B, S) -> (B, S) bool."""
+    return (turn_ids > UTTERANCE_TURN) & (ops.arange(ops.shape(turn_ids)[1]) >= num_function_words)
 
 
 def _first(mask: Any) -> Any:

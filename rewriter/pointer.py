@@ -5,7 +5,7 @@
 lambda near 1 means copying from the HISTORY. One sentence of the paper says the opposite; we follow its equation.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -14,6 +14,14 @@ from rewriter.layers import DecoderOutput, masked_softmax
 
 # Probability below which we do not look: keeps log() finite where no attention can fall.
 _FLOOR = 1e-9
+
+
+class Written(NamedTuple):
+    """How probable each next token is, by the way in which it can be written."""
+
+    copied: Any  # (B, T, S) float32, of each position, equal tokens not yet merged
+    history_gate: Any  # (B, T) float32, lambda: the share of what is copied that lies on the history
+    generated: Any = None  # (B, T, S) float32, of the word at each position; None without a vocabulary to write from
 
 
 class Pointer(keras.layers.Layer):
@@ -40,9 +48,9 @@ class Pointer(keras.layers.Layer):
             self.bonuses.build(width)
         self.built = True
 
-    def project(self, memory: Any) -> tuple[Any, Any]:
-        """(B, S, D) -> the keys of the two attentions, each (B, S, D)."""
-        return self.history_key(memory), self.utterance_key(memory)
+    def project(self, states: Any, source: Any) -> tuple[Any, Any]:
+        """(B, S, D) -> the keys of the two attentions, each (B, S, D). The source's arrays are not looked at."""
+        return self.history_key(states), self.utterance_key(states)
 
     def call(
         self,
@@ -52,15 +60,12 @@ class Pointer(keras.layers.Layer):
         utterance_mask: Any,
         is_next: Any,
         is_frontier: Any,
-    ) -> tuple[Any, Any]:
-        """Returns the attention over source positions (B, T, S), not yet merged over equal tokens, and lambda (B, T).
-
-        ``is_next`` and ``is_frontier`` are bool (B, T, S): the position after the last one, and the frontier.
-        """
+    ) -> Written:
+        """``is_next`` and ``is_frontier`` are bool (B, T, S): the position after the last one, and the frontier."""
         # The paper points from M, before the last feed-forward; D holds M (a residual) and has read both contexts too.
         d = self.norm(output.hidden)
-        history_logits = _scores(self.history_query(d), keys[0])
-        utterance_logits = _scores(self.utterance_query(d), keys[1])
+        history_logits = scores(self.history_query(d), keys[0])
+        utterance_logits = scores(self.utterance_query(d), keys[1])
         if self.bonuses is not None:
             bonus = self.bonuses(d)
             history_logits = history_logits + ops.where(is_next, bonus[..., 0:1], 0.0)
@@ -72,15 +77,18 @@ class Pointer(keras.layers.Layer):
             self.gate(ops.concatenate([d, output.history_context, output.utterance_context], axis=-1))
         )
         lambda_t = ops.where(ops.any(history_mask, axis=-1, keepdims=True), lambda_t, 0.0)
-        return lambda_t * a_h + (1.0 - lambda_t) * a_u, lambda_t[..., 0]
+        return Written(lambda_t * a_h + (1.0 - lambda_t) * a_u, lambda_t[..., 0])
 
 
-def copy_log_probs(attention: Any, same_token: Any) -> Any:
-    """Merges the attention over equal tokens: (B, T, S), (B, S, S) float -> log p of the token at each position."""
-    return ops.log(ops.matmul(attention, same_token) + _FLOOR)
+def token_log_probs(written: Written, same_token: Any) -> Any:
+    """Merges what is copied over equal tokens, (B, S, S) float: log p of the token at each position, (B, T, S)."""
+    probabilities = ops.matmul(written.copied, same_token)
+    if written.generated is not None:
+        probabilities = probabilities + written.generated
+    return ops.log(probabilities + _FLOOR)
 
 
-def _scores(query: Any, key: Any) -> Any:
+def scores(query: Any, key: Any) -> Any:
     """Scaled dot products in float32: (B, T, D), (B, S, D) -> (B, T, S)."""
     scale = query.shape[-1] ** -0.5
     return ops.cast(ops.matmul(query * scale, ops.swapaxes(key, 1, 2)), "float32")

@@ -4,16 +4,18 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
+from rewriter.augmentation import swap_words
 from rewriter.config import FeaturesConfig
-from rewriter.conversation import Example
-from rewriter.corpus import read_corpus, read_dialogues, topic_changes, untouched
+from rewriter.conversation import Conversation, Example
+from rewriter.corpus import Corpus, read_corpus, read_dialogues, topic_changes, untouched
 from rewriter.dataset import PreparedExamples
 from rewriter.features import Features, UtteranceTooLongError
 from rewriter.selfsupervised import ExampleMaker
-from rewriter.tokenizer import Tokenizer
+from rewriter.tokenizer import Granularity, Token, Tokenizer
 from rewriter.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
@@ -22,6 +24,8 @@ FEATURES_FILE = "features.json"
 REPORT_FILE = "report.json"
 # The annotated corpus is small beside the dialogues, but its words are the ones that matter.
 _CORPUS_WEIGHT = 10
+# Turns whose tokens are remembered, some 2 KB each.
+_REMEMBERED_TURNS = 2**16
 
 
 def prepare(
@@ -29,7 +33,8 @@ def prepare(
     output: Path,
     *,
     dialogue_paths: Sequence[Path] = (),
-    dialogues_per_file: int = 25000,
+    extra_paths: Sequence[Path] = (),
+    dialogues_per_file: int = 50000,
     validation_lines: int = 1000,
     max_words: int = 12000,
     config: FeaturesConfig | None = None,
@@ -39,40 +44,36 @@ def prepare(
 
     The last ``validation_lines`` readable lines of the corpus become the validation set; training examples that repeat
     one of them, as it is or with its reference for an utterance, are left out. Files: train, train_untouched,
-    train_topic_changes, train_variants, validation, validation_untouched and, from dialogues, pretraining (.npz each),
-    words.txt, characters.txt, features.json, report.json.
+    train_topic_changes, train_variants, train_swapped, validation, validation_untouched, from further corpora extra,
+    extra_untouched and extra_swapped, from dialogues pretraining (.npz each), words.txt, characters.txt, features.json,
+    report.json. The vocabulary does not depend on the further corpora: they can be exchanged under a trained model.
     """
     config = config or FeaturesConfig()
-    corpus = read_corpus(corpus_path)
-    for error in corpus.errors:
-        log.warning("%s", error)
-    if len(corpus.examples) <= validation_lines:
-        raise ValueError(
-            f"{corpus_path}: expected over {validation_lines} readable lines, found {len(corpus.examples)}"
-        )
-    validation = list(corpus.examples[len(corpus.examples) - validation_lines :])
-    rest = list(corpus.examples[: len(corpus.examples) - validation_lines])
-    held_out = {*validation, *untouched(validation)}
-    train = _without(held_out, dict.fromkeys(rest))
-    if not train:
-        raise ValueError(
-            f"{corpus_path}: expected lines besides the {validation_lines} of validation, found repetitions"
-        )
-    tokenizer = Tokenizer(config.granularity)
+    corpus = _read(corpus_path)
+    train, validation = _split(corpus, corpus_path, validation_lines)
+    held_out = _held_out(validation)
+    tokenizer = RememberingTokenizer(config.granularity)
     maker = ExampleMaker(tokenizer, seed)
     variants = _without(held_out, _variants(train, maker, copies=2))
     pretraining = [e for path in dialogue_paths for e in _from_dialogues(path, maker, dialogues_per_file)]
     vocabulary = _vocabulary(train, pretraining, tokenizer, max_words)
+    swapped = _without(held_out, swap_words(train, tokenizer, seed))
+    extra = _without(held_out, (example for path in extra_paths for example in _read(path).examples))
 
     output.mkdir(parents=True, exist_ok=True)
     vocabulary.save(output)
     config.save(output / FEATURES_FILE)
     features = Features(config, vocabulary)
+    features.tokenizer = tokenizer
     parts = {
         "train": train,
         "train_untouched": _without(held_out, untouched(train)),
         "train_topic_changes": _without(held_out, topic_changes(train, seed)),
         "train_variants": variants,
+        "train_swapped": swapped,
+        "extra": extra,
+        "extra_untouched": _without({e.conversation for e in extra} | held_out, untouched(extra)),
+        "extra_swapped": _without(held_out, swap_words(extra, tokenizer, seed)),
         "validation": validation,
         "validation_untouched": untouched(validation),
         "pretraining": pretraining,
@@ -80,12 +81,49 @@ def prepare(
     counts = {
         "lines": len(corpus.examples) + len(corpus.errors),
         "unreadable_lines": len(corpus.errors),
-        "repeated_lines_left_out": len(rest) - len(train),
+        "repeated_lines_left_out": len(corpus.examples) - validation_lines - len(train),
     }
     for name, examples in parts.items():
         counts |= _write_part(output, name, examples, features)
     (output / REPORT_FILE).write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
     return counts
+
+
+def _split(corpus: Corpus, path: Path, validation_lines: int) -> tuple[list[Example], list[Example]]:
+    """Training examples, without repetitions of each other and of validation, and the validation lines from the end."""
+    border = len(corpus.examples) - validation_lines
+    if border <= 0:
+        raise ValueError(f"{path}: expected over {validation_lines} readable lines, found {len(corpus.examples)}")
+    validation = list(corpus.examples[border:])
+    train = _without(_held_out(validation), dict.fromkeys(corpus.examples[:border]))
+    if not train:
+        raise ValueError(f"{path}: expected lines besides the {validation_lines} of validation, found repetitions")
+    return train, validation
+
+
+def _held_out(validation: Sequence[Example]) -> set[Conversation]:
+    return {example.conversation for example in (*validation, *untouched(validation))}
+
+
+class RememberingTokenizer(Tokenizer):
+    """Cuts each turn once, although examples share their turns and each part of the output has them anew.
+
+    For preparation alone: in a service it would keep what users say.
+    """
+
+    def __init__(self, granularity: Granularity = Granularity.WORD) -> None:
+        super().__init__(granularity)
+        self._remembered = lru_cache(maxsize=_REMEMBERED_TURNS)(super().tokenize)
+
+    def tokenize(self, text: str) -> list[Token]:
+        return list(self._remembered(text))
+
+
+def _read(path: Path) -> Corpus:
+    corpus = read_corpus(path)
+    for error in corpus.errors:
+        log.warning("%s", error)
+    return corpus
 
 
 def _write_part(output: Path, name: str, examples: Sequence[Example], features: Features) -> dict[str, int]:
@@ -114,8 +152,8 @@ def encode_examples(features: Features, examples: Iterable[Example]) -> Prepared
     return PreparedExamples.from_sources(sources, targets)
 
 
-def _without(held_out: Set[Example], examples: Iterable[Example]) -> list[Example]:
-    return [example for example in examples if example not in held_out]
+def _without(held_out: Set[Conversation], examples: Iterable[Example]) -> list[Example]:
+    return [example for example in examples if example.conversation not in held_out]
 
 
 def _variants(examples: Sequence[Example], maker: ExampleMaker, copies: int) -> list[Example]:
@@ -133,10 +171,13 @@ def _from_dialogues(path: Path, maker: ExampleMaker, most: int) -> Iterator[Exam
 def _vocabulary(
     train: Sequence[Example], pretraining: Sequence[Example], tokenizer: Tokenizer, max_words: int
 ) -> Vocabulary:
-    counts: Counter[str] = Counter()
+    texts: Counter[str] = Counter()
     for examples, weight in ((train, _CORPUS_WEIGHT), (pretraining, 1)):
         for example in examples:
             for text in (*example.conversation.history, example.reference):
-                for token in tokenizer.tokenize(text):
-                    counts[token.surface] += weight
+                texts[text] += weight
+    counts: Counter[str] = Counter()
+    for text, count in texts.items():
+        for token in tokenizer.tokenize(text):
+            counts[token.surface] += count
     return Vocabulary.build(counts, max_words)

@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import takewhile
 
 from rewriter.conversation import Conversation, Example
 from rewriter.tokenizer import Token, Tokenizer
@@ -17,7 +18,11 @@ _PUNCTUATION = re.compile(r"[^\w\s]+|_")
 _THINGS = ("它", "这", "那", "这个", "那个", "它", "这个", "这")
 _PEOPLE = ("他", "她", "他", "这个人")
 _PLACES = ("那里", "那", "这里", "那边")
-_MIN_CHARACTERS, _MAX_CHARACTERS = 2, 30
+_MIN_CHARACTERS, _MAX_CHARACTERS = 2, 24
+# How many turns come before: mostly two, as in short chats, but up to eight.
+_HISTORY_LENGTHS, _HISTORY_WEIGHTS = range(1, 9), (10, 60, 12, 6, 4, 3, 3, 2)
+# How often a second phrase is left out.
+_SECOND_GAP = 0.15
 
 
 class ExampleMaker:
@@ -48,8 +53,16 @@ class ExampleMaker:
             yield example
 
     def corrupt(self, history: Sequence[str], reference: str) -> Example | None:
-        """Takes a phrase out of ``reference`` that the history can give back; None if it has none."""
+        """Takes a phrase, at times two, out of ``reference`` that the history can give back; None if it has none."""
         said = [[token.surface for token in self._tokenizer.tokenize(turn)] for turn in history]
+        utterance = self._leave_out(reference, said)
+        if utterance is None:
+            return None
+        if self._random.random() < _SECOND_GAP:
+            utterance = self._leave_out(utterance, said) or utterance
+        return Example(Conversation(tuple(history), utterance), reference)
+
+    def _leave_out(self, reference: str, said: Sequence[Sequence[str]]) -> str | None:
         tokens = self._tokenizer.tokenize(reference)
         phrases = [p for p in _shared_phrases(tokens, said) if p[1] - p[0] < len(tokens)]
         if not phrases:
@@ -58,12 +71,11 @@ class ExampleMaker:
         weights = [(end - start) ** 1.5 for start, end in phrases]
         start, end = self._random.choices(phrases, weights)[0]
         gap = self._pronoun(tokens[start:end])
-        utterance = reference[: tokens[start].start] + gap + reference[tokens[end - 1].end :]
-        return Example(Conversation(tuple(history), " ".join(utterance.split())), reference)
+        return " ".join((reference[: tokens[start].start] + gap + reference[tokens[end - 1].end :]).split())
 
     def _history(self, clauses: Sequence[Sequence[str]], reference: str) -> tuple[str, ...]:
-        """Picks one to four consecutive earlier turns, each cut to a clause, one of them sharing a word if any does."""
-        length = self._random.choices((1, 2, 3, 4), (1, 6, 2, 1))[0]
+        """Picks consecutive earlier turns, each cut to a clause, one that shares a word with it if any does."""
+        length = self._random.choices(_HISTORY_LENGTHS, _HISTORY_WEIGHTS)[0]
         words = {t.surface for t in self._tokenizer.tokenize(reference) if is_content_word(t.surface)}
         recent = [group for group in clauses if group][-length:]
         history = []
@@ -85,8 +97,13 @@ def is_content_word(word: str) -> bool:
     """True for words worth leaving out: nouns, verbs, adjectives, names, numbers, times, unknown words."""
     if word.isascii() and word.isalnum():
         return True
-    tag = _tags().get(word, "n" if len(word) > 1 and any(map(str.isalnum, word)) else "x")
+    tag = part_of_speech(word)
     return tag[0] == "n" or len(word) > 1 and tag[0] in "vaijltszbgm"
+
+
+def part_of_speech(word: str) -> str:
+    """jieba's tag: n… for nouns (nr people, ns places), v, a, …; a word it does not know is a noun, a mark is x."""
+    return _tags().get(word, "n" if len(word) > 1 and any(map(str.isalnum, word)) else "x")
 
 
 def _clauses(turn: str) -> list[str]:
@@ -103,20 +120,25 @@ def _clauses(turn: str) -> list[str]:
 
 def _shared_phrases(tokens: Sequence[Token], said: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
     """Ranges of tokens that stand in one turn of the history in the same order and hold a content word."""
-    phrases = []
+    phrases: list[tuple[int, int]] = []
     surfaces = [token.surface for token in tokens]
+    has_content = [is_content_word(surface) for surface in surfaces]
     for start in range(len(surfaces)):
-        for end in range(start + 1, len(surfaces) + 1):
-            phrase = surfaces[start:end]
-            if not any(_contains(turn, phrase) for turn in said):
-                break
-            if any(map(is_content_word, phrase)):
-                phrases.append((start, end))
+        longest = max((_shared_length(surfaces[start:], turn) for turn in said), default=0)
+        ends = range(start + 1, start + longest + 1)
+        phrases += [(start, end) for end in ends if any(has_content[start:end])]
     return phrases
 
 
-def _contains(turn: Sequence[str], phrase: list[str]) -> bool:
-    return any(turn[i : i + len(phrase)] == phrase for i in range(len(turn) - len(phrase) + 1))
+def _shared_length(words: Sequence[str], turn: Sequence[str]) -> int:
+    """How many of the words, from the first on, stand side by side in the turn."""
+    places = (place for place, word in enumerate(turn) if word == words[0])
+    return max((_common_length(words, turn[place:]) for place in places), default=0)
+
+
+def _common_length(one: Sequence[str], other: Sequence[str]) -> int:
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 @lru_cache(maxsize=1)

@@ -15,9 +15,14 @@ _BLANK_CATEGORIES = ("Cc", "Cn", "Co", "Cs")
 
 
 class Granularity(Enum):
-    """What a token is. In CHARACTER mode, words of Chinese characters are split, other words stay whole."""
+    """What a token is: jieba's words, its dictionary's words alone (none guessed by its HMM), or characters.
+
+    Guessed words swallow what stands beside them, so that one word is cut differently from turn to turn: without them
+    half as many references have words that cannot be copied. In CHARACTER mode, words that are not Chinese stay whole.
+    """
 
     WORD = "word"
+    DICTIONARY = "dictionary"
     CHARACTER = "character"
 
 
@@ -58,7 +63,7 @@ class Tokenizer:
         """Returns the tokens of a turn in order; white space makes none, and an empty turn has none."""
         normalized, origins = _normalize_with_origins(text)
         tokens: list[Token] = []
-        for word, start, end in self._jieba.tokenize(normalized):
+        for word, start, end in self._jieba.tokenize(normalized, HMM=self.granularity is not Granularity.DICTIONARY):
             if word.isspace():
                 continue
             for first, last in self._pieces(word, start, end):

@@ -80,6 +80,7 @@ def train_stage(
     features, vocabulary = load_features(prepared)
     sizes = {"num_words": len(vocabulary.words), "num_characters": len(vocabulary.characters)}
     model = RewriterModel(ModelConfig.model_validate({**model_config, **sizes}), features)
+    model.edit_loss_weight = config.edit_loss_weight
     parts = [(PreparedExamples.load(prepared / f"{share.path}.npz"), share.share) for share in config.data]
     validation = PreparedExamples.load(prepared / f"{config.validation}.npz")
     validation_untouched = PreparedExamples.load(prepared / f"{config.validation}_untouched.npz")
