@@ -6,10 +6,10 @@ MODEL_DIR := build/models
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint bench loadtest hostile proto clean
+.PHONY: help setup demo serve test conformance chaos lint bench loadtest hostile proto docs audit clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready ## install everything into .venv
 
@@ -31,6 +31,12 @@ serve: $(MODEL_DIR)/.ready ## run the service on localhost:8600
 test: $(VENV)/.ready ## run the tests
 	$(BIN)/python -m pytest
 
+conformance: $(VENV)/.ready ## the backend for TF Serving, against a stand-in or a real one (docs/conformance.md)
+	$(BIN)/python -m pytest tests/conformance
+
+chaos: $(MODEL_DIR)/.ready ## what callers notice while things go wrong: half an hour (docs/resilience.md)
+	$(BIN)/python -m benchmarks.chaos --model-dir $(MODEL_DIR)
+
 lint: $(VENV)/.ready ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -38,6 +44,7 @@ lint: $(VENV)/.ready ## style and types
 
 bench: $(MODEL_DIR)/.ready ## latency of the service on this machine
 	$(BIN)/python benchmarks/latency.py $(MODEL_DIR)
+	$(BIN)/python -m benchmarks.overhead $(MODEL_DIR)
 
 loadtest: $(MODEL_DIR)/.ready ## eight callers for a minute, against `make serve` in another terminal
 	$(BIN)/locust -f loadtest/locustfile.py --host localhost:8600 --headless --users 8 --run-time 1m
@@ -47,6 +54,14 @@ hostile: $(MODEL_DIR)/.ready ## send the service 10,000 malformed and hostile ca
 
 proto: $(VENV)/.ready ## generate the gRPC stubs anew
 	$(BIN)/python -m serving.generate
+
+docs: $(VENV)/.ready ## write docs/settings.md anew
+	$(BIN)/python -m serving.reference > docs/settings.md
+
+audit: ## look up the pinned packages in the database of known vulnerabilities (needs the network)
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1
+	build/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 clean: ## remove what was built
 	rm -rf $(VENV) build *.egg-info

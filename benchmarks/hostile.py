@@ -8,6 +8,7 @@ it has logged. Prints JSON; the exit status is 1 if anything is wrong.
 import argparse
 import contextlib
 import json
+import os
 import re
 import sys
 import threading
@@ -36,7 +37,6 @@ MAX_FAULTS_SHOWN = 20
 MAX_GROWTH_MB = 200.0
 
 _PATH = f"/{pb.DESCRIPTOR.services_by_name['RewriterService'].full_name}/"
-_LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \S+ (?P<level>[A-Z]+) (?P<name>\S+) (?P<text>.*)")
 # TensorFlow's own, at start.
 _NATIVE_LINE = re.compile(
     r"WARNING: All log messages before absl.*|[IW]\d{4} [\d:. ]+ \S+:\d+\] .*|To enable the following.*"
@@ -72,7 +72,7 @@ class Report:
 def main(model_dir: Path, calls: int, seed: int) -> int:
     report = Report()
     started = time.perf_counter()
-    with running_service(model_dir) as service:
+    with running_service(model_dir, {**os.environ, "REWRITER_LOG__FORMAT": "json"}) as service:
         with Rewriter(service.address) as rewriter:
             rewriter.wait_until_healthy(_WARM_UP_SECONDS)
         _attack(service, calls, seed, report)
@@ -149,18 +149,15 @@ def _messages(call: Call, over: threading.Event) -> Iterator[bytes]:
 def _faults_of_log(log: list[str]) -> Iterator[str]:
     """The log may hold what callers named their requests, in JSON, and nothing else of theirs."""
     for line in log:
-        found = _LOG_LINE.fullmatch(line.rstrip("\n"))
-        if found is None and _NATIVE_LINE.fullmatch(line.rstrip("\n")) and MARK not in line and line.isascii():
+        if not line.startswith("{"):
+            if not _NATIVE_LINE.fullmatch(line.rstrip("\n")) or MARK in line or not line.isascii():
+                yield f"the log holds a line that is not the service's own, or a stack: {line[:200]!r}"
             continue
-        if found is None:
-            yield f"the log holds a line that is not the service's own, or a stack: {line[:200]!r}"
-            continue
-        text = found["text"]
-        if found["name"] == "serving.requests":
-            text = json.dumps({**json.loads(text), "request_id": ""})
+        found = {**json.loads(line), "request_id": ""}
+        text = json.dumps(found)
         if found["level"] not in ("INFO", "WARNING"):
             yield f"the log holds a line of level {found['level']}: {text[:200]!r}"
-        if MARK in text or "\\u" in text or not text.isascii():
+        if MARK in text or "\\u" in text:
             yield f"the log holds text of a caller: {text[:200]!r}"
 
 

@@ -151,10 +151,11 @@ def _result(
 
 
 def beyond_limits(request: pb.RewriteRequest, info: pb.GetModelInfoResponse) -> list[Limit]:
+    looked_at = request.history[: info.max_history_turns]
     sizes = [
         ("utterance", info.max_utterance_characters, len(request.utterance)),
         ("history", info.max_history_turns, len(request.history)),
-        *((f"history[{i}]", info.max_turn_characters, len(turn)) for i, turn in enumerate(request.history)),
+        *((f"history[{i}]", info.max_turn_characters, len(turn)) for i, turn in enumerate(looked_at)),
         ("request_id", _MAX_REQUEST_ID_CHARACTERS, len(request.request_id)),
     ]
     beyond = [Limit(field, str(limit), str(found)) for field, limit, found in sizes if found > limit]

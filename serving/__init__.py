@@ -2,13 +2,21 @@
 
 A request travels through the modules in this order:
 
-1. ``client``        the caller's side, over a ``channel``; gets an ``answer``. ``conversion`` knows the messages.
-2. ``server``        start, warm-up, health, stop; ``config`` holds every setting.
-3. ``interceptors``  one log line per call, exceptions to statuses by the table in ``errors``.
+1. ``client``        the caller's side, over a ``channel``, with ``credentials``; gets an ``answer``. ``conversion``
+   knows the messages, ``asking`` makes one call for the command line.
+2. ``server``        start, warm-up, health, stop, with the certificate of ``tls``.
+3. ``interceptors``  ``access`` (``tokens``, ``rate_limits``), bytes to messages, exceptions to statuses by the table in
+   ``errors``; a ``call`` is what ``logs``, ``metrics`` and ``tracing`` hear of it.
 4. ``servicer``      converts, calls, converts; ``validation`` names what is wrong with a request; ``streams``.
 5. ``rewriting``     the use case: conversation -> answer, and when to pass the original turn through.
-6. ``backend``       who runs the model; ``embedded`` does so in this process, in batches made by ``batching``.
-   ``artefact`` finds and reads a model on disk, ``signatures`` reads what it answers.
+6. ``backends``      puts the guards of ``resilience`` around who runs the model (``backend``): ``embedded``, this
+   process, in batches made by ``batching``; or ``tf_serving``. ``artefact`` finds and reads a model on disk,
+   ``signatures`` reads what it answers.
 
-The client needs gRPC and protobuf and nothing else; the server needs TensorFlow but never Keras.
+Around all this: ``health``, ``draining``, ``reloading``; and ``processes``, several servers on one port.
+
+Settings: ``config`` is their tree, ``settings`` reads it from file, environment and flags, ``settings_keys`` has its
+words, ``reference`` writes docs/settings.md, ``check_config`` looks before a start.
+
+The client needs gRPC and protobuf and nothing else. The server never needs Keras, and TensorFlow only for ``embedded``.
 """

@@ -22,6 +22,9 @@ class Manifest(BaseModel):
     version: str
     fingerprint: int
     vocabulary_fingerprint: str
+    # What TF Serving is sent, see tf_serving.buckets; the embedded model takes any size.
+    length_buckets: tuple[int, ...] = ()
+    batch_sizes: tuple[int, ...] = ()
 
     @property
     def model(self) -> Model:
@@ -38,9 +41,12 @@ def newest_version(model_dir: Path) -> Path:
     return max(versions, key=lambda path: int(path.name))
 
 
+def manifest_path(version_dir: Path) -> Path:
+    return version_dir / _ASSETS / "model.json"
+
+
 def load_manifest(version_dir: Path) -> Manifest:
-    path = version_dir / _ASSETS / "model.json"
-    return Manifest.model_validate_json(path.read_text(encoding="utf-8"))
+    return Manifest.model_validate_json(manifest_path(version_dir).read_text(encoding="utf-8"))
 
 
 def load_features(version_dir: Path) -> Features:

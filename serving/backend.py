@@ -1,10 +1,11 @@
 """Who runs the model: the protocol, what it answers, and everything that may go wrong behind it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rewriter.features import Source
+from rewriter.features import Features, Source
+from serving.answer import Model
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,13 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The model's answer for one source, best hypothesis first; never empty."""
+    """The model's answer for one source, best hypothesis first; never empty.
+
+    ``answered_by`` is for a model other than the one that was asked, which reads the same arrays and took its place.
+    """
 
     hypotheses: tuple[Hypothesis, ...]
+    answered_by: "ServedModel | None" = None
 
 
 class BackendError(Exception):
@@ -32,8 +37,16 @@ class BackendUnavailable(BackendError):
     """The model is not loaded, cannot be reached, or failed."""
 
 
+class BackendUnreachable(BackendUnavailable):
+    """The model was not reached, or refused before it did anything: asking once more may help, and does no harm."""
+
+
 class BackendOverloaded(BackendError):
     """Too many turns are waiting for the model."""
+
+
+class ModelChanged(BackendError):
+    """Another model took the place of the one that was asked: choose again, and make the sources anew."""
 
 
 class BackendTimeout(BackendError):
@@ -46,6 +59,25 @@ class BrokenAnswer(BackendError):
 
 class UnfinishedAnswer(BrokenAnswer):
     """The model did not end its answer within the length it may write."""
+
+
+class Predict(Protocol):
+    """``Backend.predict``, of one model."""
+
+    async def __call__(self, sources: Sequence[Source], *, beam: bool, timeout_seconds: float) -> list[Prediction]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class ServedModel:
+    """A model in charge: what makes its sources, what it calls itself, and how to ask it.
+
+    ``check`` raises the BackendError that asking would end with at once, whatever is asked: sources need not be made.
+    """
+
+    features: Features
+    model: Model
+    predict: Predict
+    check: Callable[[], None] = lambda: None
 
 
 class Backend(Protocol):

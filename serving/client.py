@@ -23,6 +23,7 @@ from rewriter.conversation import Conversation
 from serving.answer import Answer, Model
 from serving.channel import CHANNEL_OPTIONS
 from serving.conversion import to_answer, to_model, to_request
+from serving.credentials import call_metadata
 from serving.pb import rewriter_pb2 as pb
 from serving.pb.rewriter_pb2_grpc import RewriterServiceStub
 
@@ -40,7 +41,11 @@ class Failure:
 
 
 class Rewriter:
-    """A connection to the server at ``target`` ("host:port", or any gRPC name). Close it, or use ``with``."""
+    """A connection to the server at ``target`` ("host:port", or any gRPC name). Close it, or use ``with``.
+
+    ``credentials`` make it TLS (``serving.credentials.channel_credentials``); a ``token`` says who calls, in the clear
+    without them.
+    """
 
     def __init__(
         self,
@@ -48,8 +53,10 @@ class Rewriter:
         *,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
     ) -> None:
         self._timeout_seconds = timeout_seconds
+        self._metadata = call_metadata(token)
         self._channel = (
             grpc.secure_channel(target, credentials, CHANNEL_OPTIONS)
             if credentials
@@ -67,15 +74,22 @@ class Rewriter:
         failure_as_error: bool = False,
         timeout_seconds: float | None = None,
         request_id: str = "",
+        conversation_id: str = "",
     ) -> Answer:
-        """Rewrites the utterance that follows the history (oldest turn first). Raises grpc.RpcError."""
+        """Rewrites the utterance that follows the history (oldest turn first). Raises grpc.RpcError.
+
+        ``conversation_id``, any name, keeps all turns of a conversation on one version while a new one is tried out.
+        """
         request = to_request(
             Conversation(tuple(history), utterance),
             max_alternatives=max_alternatives,
             failure_as_error=failure_as_error,
             request_id=request_id,
+            conversation_id=conversation_id,
         )
-        return to_answer(self._stub.Rewrite(request, timeout=timeout_seconds or self._timeout_seconds))
+        return to_answer(
+            self._stub.Rewrite(request, timeout=timeout_seconds or self._timeout_seconds, metadata=self._metadata)
+        )
 
     def rewrite_or_original(self, history: Sequence[str], utterance: str) -> str:
         """The turn to use from here on. Never raises: without an answer in time, it is the utterance."""
@@ -90,7 +104,9 @@ class Rewriter:
     ) -> list[Answer | Failure]:
         """One call, one result per conversation, in their order. Raises grpc.RpcError if the call fails as a whole."""
         request = pb.BatchRewriteRequest(requests=map(to_request, conversations))
-        response = self._stub.BatchRewrite(request, timeout=timeout_seconds or self._timeout_seconds)
+        response = self._stub.BatchRewrite(
+            request, timeout=timeout_seconds or self._timeout_seconds, metadata=self._metadata
+        )
         return list(map(_to_result, response.results))
 
     def rewrite_stream(
@@ -102,7 +118,7 @@ class Rewriter:
         default. Raises grpc.RpcError.
         """
         requests = (_to_numbered(index, conversation) for index, conversation in enumerate(conversations))
-        call = self._stub.StreamRewrite(requests, timeout=timeout_seconds)
+        call = self._stub.StreamRewrite(requests, timeout=timeout_seconds, metadata=self._metadata)
         try:
             for response in call:
                 yield int(response.request_id), _to_result(response)
@@ -111,7 +127,10 @@ class Rewriter:
 
     def model_info(self) -> Model:
         """Which model answers. Raises grpc.RpcError."""
-        return to_model(self._stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=self._timeout_seconds).model)
+        response = self._stub.GetModelInfo(
+            pb.GetModelInfoRequest(), timeout=self._timeout_seconds, metadata=self._metadata
+        )
+        return to_model(response.model)
 
     def wait_until_healthy(self, timeout_seconds: float = 60.0) -> None:
         """Returns once the server answers with a warm model; raises TimeoutError."""
@@ -148,8 +167,10 @@ class AsyncRewriter:
         *,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
     ) -> None:
         self._timeout_seconds = timeout_seconds
+        self._metadata = call_metadata(token)
         self._channel = (
             grpc.aio.secure_channel(target, credentials, CHANNEL_OPTIONS)
             if credentials
@@ -167,6 +188,7 @@ class AsyncRewriter:
         failure_as_error: bool = False,
         timeout_seconds: float | None = None,
         request_id: str = "",
+        conversation_id: str = "",
     ) -> Answer:
         """See Rewriter.rewrite."""
         request = to_request(
@@ -174,8 +196,11 @@ class AsyncRewriter:
             max_alternatives=max_alternatives,
             failure_as_error=failure_as_error,
             request_id=request_id,
+            conversation_id=conversation_id,
         )
-        return to_answer(await self._stub.Rewrite(request, timeout=timeout_seconds or self._timeout_seconds))
+        return to_answer(
+            await self._stub.Rewrite(request, timeout=timeout_seconds or self._timeout_seconds, metadata=self._metadata)
+        )
 
     async def rewrite_or_original(self, history: Sequence[str], utterance: str) -> str:
         """See Rewriter.rewrite_or_original."""
@@ -190,7 +215,9 @@ class AsyncRewriter:
     ) -> list[Answer | Failure]:
         """See Rewriter.rewrite_batch."""
         request = pb.BatchRewriteRequest(requests=map(to_request, conversations))
-        response = await self._stub.BatchRewrite(request, timeout=timeout_seconds or self._timeout_seconds)
+        response = await self._stub.BatchRewrite(
+            request, timeout=timeout_seconds or self._timeout_seconds, metadata=self._metadata
+        )
         return list(map(_to_result, response.results))
 
     async def rewrite_stream(
@@ -204,7 +231,7 @@ class AsyncRewriter:
                 yield _to_numbered(index, conversation)
                 index += 1
 
-        call = self._stub.StreamRewrite(requests(), timeout=timeout_seconds)
+        call = self._stub.StreamRewrite(requests(), timeout=timeout_seconds, metadata=self._metadata)
         try:
             async for response in call:
                 yield int(response.request_id), _to_result(response)
@@ -213,7 +240,9 @@ class AsyncRewriter:
 
     async def model_info(self) -> Model:
         """See Rewriter.model_info."""
-        response = await self._stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=self._timeout_seconds)
+        response = await self._stub.GetModelInfo(
+            pb.GetModelInfoRequest(), timeout=self._timeout_seconds, metadata=self._metadata
+        )
         return to_model(response.model)
 
     async def wait_until_healthy(self, timeout_seconds: float = 60.0) -> None:

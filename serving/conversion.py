@@ -12,7 +12,12 @@ def to_conversation(request: pb.RewriteRequest) -> Conversation:
 
 
 def to_request(
-    conversation: Conversation, *, max_alternatives: int = 0, failure_as_error: bool = False, request_id: str = ""
+    conversation: Conversation,
+    *,
+    max_alternatives: int = 0,
+    failure_as_error: bool = False,
+    request_id: str = "",
+    conversation_id: str = "",
 ) -> pb.RewriteRequest:
     """Raises UnicodeEncodeError (a ValueError) for text that no UTF-8 can spell, such as a lone surrogate."""
     return pb.RewriteRequest(
@@ -21,6 +26,7 @@ def to_request(
         max_alternatives=max_alternatives,
         failure_mode=pb.FAILURE_MODE_ERROR if failure_as_error else pb.FAILURE_MODE_UNSPECIFIED,
         request_id=request_id,
+        conversation_id=conversation_id,
     )
 
 

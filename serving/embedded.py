@@ -3,14 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rewriter.features import Source, collate
 from serving.backend import BackendOverloaded, BackendTimeout, BackendUnavailable, Prediction
-from serving.batching import Batcher, BatcherClosed, DeadlinePassed, QueueFull
+from serving.batching import Batcher, BatcherClosed, BatchObserver, DeadlinePassed, QueueFull
+from serving.model_thread import ModelThread
 from serving.signatures import BEAM, GREEDY, INPUTS, OUTPUTS, read_predictions
 
 _LOGGER = logging.getLogger(__name__)
@@ -23,20 +23,42 @@ class _Job:
 
 
 class EmbeddedBackend:
-    """Runs the SavedModel in ``version_dir``; every answer must carry ``fingerprint``."""
+    """Runs the SavedModel in ``version_dir``; every answer must carry ``fingerprint``.
 
-    def __init__(self, version_dir: Path, fingerprint: int, *, max_batch_size: int, max_queue_size: int) -> None:
+    A model that hangs is left behind ``close_seconds`` after ``close``.
+    """
+
+    def __init__(
+        self,
+        version_dir: Path,
+        fingerprint: int,
+        *,
+        max_batch_size: int,
+        max_queue_size: int,
+        observer: BatchObserver | None = None,
+        close_seconds: float = 5.0,
+    ) -> None:
         self._version_dir = version_dir
         self._fingerprint = fingerprint
         self._signatures: dict[str, Callable[..., dict[str, Any]]] = {}
         # One thread: TensorFlow spreads a batch over the cores by itself, two batches at once only slow each other.
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
+        self._thread = ModelThread()
+        self._close_seconds = close_seconds
         self._batcher: Batcher[_Job, Prediction] = Batcher(
-            self._run_on_thread, _kind_of, max_batch_size=max_batch_size, max_queue_size=max_queue_size
+            self._run_on_thread,
+            _kind_of,
+            max_batch_size=max_batch_size,
+            max_queue_size=max_queue_size,
+            observer=observer,
         )
 
+    @property
+    def busy_seconds(self) -> float:
+        """How long the model has been at what it does now."""
+        return self._thread.busy_seconds
+
     async def start(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
+        await self._thread.run(self._load)
 
     async def predict(self, sources: Sequence[Source], *, beam: bool, timeout_seconds: float) -> list[Prediction]:
         if not self._signatures:
@@ -53,8 +75,9 @@ class EmbeddedBackend:
             raise BackendUnavailable("the server is stopping") from None
 
     async def close(self) -> None:
-        await self._batcher.close()
-        self._thread.shutdown()
+        if not await self._batcher.close(self._close_seconds):
+            _LOGGER.error("the model has been at one batch for %.0f s and is left behind", self.busy_seconds)
+        self._thread.close()
 
     def _load(self) -> None:
         import tensorflow as tf
@@ -69,7 +92,7 @@ class EmbeddedBackend:
         self._signatures = dict(self._model.signatures)
 
     async def _run_on_thread(self, jobs: Sequence[_Job]) -> list[Prediction]:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, jobs)
+        return await self._thread.run(self._run, jobs)
 
     def _run(self, jobs: Sequence[_Job]) -> list[Prediction]:
         import tensorflow as tf
@@ -80,7 +103,8 @@ class EmbeddedBackend:
             tensors = self._signatures[BEAM if beam else GREEDY](**{k: tf.constant(v) for k, v in arrays.items()})
             outputs = {name: tensor.numpy() for name, tensor in tensors.items()}
         except Exception as error:
-            _LOGGER.exception("the model failed on a batch of %d", len(jobs))
+            # TensorFlow sees numbers alone, so its message holds no text.
+            _LOGGER.exception("the model failed on a batch of %d: %s", len(jobs), error)
             raise BackendUnavailable(f"the model failed: {type(error).__name__}") from error
         return read_predictions(outputs, beam=beam, batch_size=len(jobs), fingerprint=self._fingerprint)
 

@@ -1,65 +1,50 @@
-"""Around every call of ours: bytes that are no message, exceptions to statuses, one line of log without any text."""
+"""Around every call but health checks: who calls, bytes to a message, exceptions to statuses, the call's record."""
 
-import json
-import logging
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2
+from grpc_health.v1 import health
 from grpc_status import rpc_status
 
-from serving.errors import MalformedRequest, to_status
+from serving.access import Access, Caller
+from serving.call import Call, Observability
+from serving.draining import Drain, Draining, Stopping, receive
+from serving.errors import MalformedRequest, MessageTooLarge, to_status
 from serving.pb import rewriter_pb2 as pb
 
-REQUEST_LOG = logging.getLogger("serving.requests")
+_HEALTH_METHODS = f"/{health.SERVICE_NAME}/"
 
-_OUR_METHODS = f"/{pb.DESCRIPTOR.services_by_name['RewriterService'].full_name}/"
-
-
-@dataclass
-class CallRecord:
-    """What the log says about one call, which carries one rewrite or many."""
-
-    method: str
-    code: str = "CANCELLED"  # unless the call comes to an end of its own
-    request_id: str = ""
-    rewrites: int = 0
-    turns: int = 0
-    characters: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    started: float = field(default_factory=time.perf_counter)
-
-    def saw(self, message: Any) -> None:
-        for request in _requests_in(message):
-            self.request_id = request.request_id
-            self.rewrites += 1
-            self.turns += len(request.history) + 1
-            self.characters += len(request.utterance) + sum(map(len, request.history))
-
-    def answered(self, message: Any) -> None:
-        for response in _responses_in(message):
-            if isinstance(response, pb.RewriteError):
-                self.outcomes["ERROR"] += 1
-                continue
-            self.outcomes[pb.Outcome.Name(response.outcome).removeprefix("OUTCOME_")] += 1
-            if response.passthrough_reason:
-                reason = pb.PassthroughReason.Name(response.passthrough_reason)
-                self.reasons[reason.removeprefix("PASSTHROUGH_REASON_")] += 1
-
-    def write(self) -> None:
-        facts = {key: value for key, value in vars(self).items() if key != "started"}
-        facts["milliseconds"] = round((time.perf_counter() - self.started) * 1000, 2)
-        REQUEST_LOG.info(json.dumps(facts, ensure_ascii=True))
+Deserialize = Callable[[bytes], Any]
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
-    """Leaves health checks and reflection alone."""
+    """Leaves health checks alone, which have to work for whoever watches the server.
+
+    A call passes, in this order: its record begins, the caller is identified, the rate limit is checked, the message is
+    received, its size is checked, it is parsed and paid for, the servicer answers.
+    """
+
+    def __init__(
+        self,
+        observability: Observability,
+        access: Access,
+        drain: Drain,
+        *,
+        max_message_bytes: int,
+        max_turns: int,
+        receive_seconds: float,
+    ) -> None:
+        """``max_turns`` is the most that one message can hold: what more there is, will be refused and is free."""
+        self._observability = observability
+        self._access = access
+        self._drain = drain
+        self._receive_seconds = receive_seconds
+        self._max_message_bytes = max_message_bytes
+        self._max_turns = max_turns
 
     async def intercept_service(
         self,
@@ -68,94 +53,91 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC
     ) -> grpc.RpcMethodHandler:
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or not method.startswith(_OUR_METHODS):
+        if handler is None or method.startswith(_HEALTH_METHODS):
             return handler
-        streams = handler.stream_stream is not None
-        make = grpc.stream_stream_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
-        guard = _guard_stream if streams else _guard_unary
-        return make(
-            guard(method.removeprefix(_OUR_METHODS), handler.stream_stream if streams else handler.unary_unary),
-            request_deserializer=_read_or_mark(handler.request_deserializer),
-            response_serializer=handler.response_serializer,
+        name, deserialize = method.rpartition("/")[2], handler.request_deserializer
+        # Without a deserializer gRPC hands over the bytes as they came.
+        if handler.stream_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(
+                self._guard_stream(name, handler.stream_stream, deserialize),
+                response_serializer=handler.response_serializer,
+            )
+        # On the wire, a call with one message is a stream of one. As a stream it comes here before its message does,
+        # for which gRPC itself would wait as long as the caller likes.
+        return grpc.stream_unary_rpc_method_handler(
+            self._guard_unary(name, handler.unary_unary, deserialize), response_serializer=handler.response_serializer
         )
 
+    def _guard_unary(self, method: str, behaviour: Any, deserialize: Deserialize) -> Any:
+        async def guarded(messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> Any:
+            with self._recorded(method, context) as call:
+                try:
+                    caller = self._identify(call, context)
+                    self._access.admit(caller)
+                    data = await receive(messages, self._receive_seconds, self._drain)
+                    call.received()
+                    response = await behaviour(self._read(data, deserialize, call, caller), context)
+                    call.answered(response)
+                    call.facts.code = "OK"
+                    return response
+                except Exception as error:
+                    await context.abort_with_status(_status_of(error, call))
 
-def _guard_unary(method: str, behaviour: Any) -> Any:
-    async def guarded(request: Any, context: grpc.aio.ServicerContext) -> Any:
-        record = CallRecord(method)
+        return guarded
+
+    def _guard_stream(self, method: str, behaviour: Any, deserialize: Deserialize) -> Any:
+        async def guarded(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+            with self._recorded(method, context) as call:
+                try:
+                    caller = self._identify(call, context)
+                    self._access.admit(caller)
+                    draining = Draining(requests, self._drain)
+                    read = self._read_all(draining, deserialize, call, caller)
+                    async for response in behaviour(read, context):
+                        call.answered(response)
+                        yield response
+                    if draining.cut:
+                        raise Stopping
+                    call.facts.code = "OK"
+                except Exception as error:
+                    await context.abort_with_status(_status_of(error, call))
+
+        return guarded
+
+    @contextmanager
+    def _recorded(self, method: str, context: grpc.aio.ServicerContext) -> Iterator[Call]:
+        call = Call(method, dict(context.invocation_metadata() or ()), self._observability)
         try:
-            response = await behaviour(_seen(request, record), context)
-            record.answered(response)
-            record.code = "OK"
-            return response
-        except Exception as error:
-            await context.abort_with_status(_status_of(error, record))
+            yield call
         finally:
-            record.write()
+            call.end()
 
-    return guarded
+    def _identify(self, call: Call, context: grpc.aio.ServicerContext) -> Caller:
+        caller = self._access.identify(context)
+        call.facts.caller = caller.name
+        return caller
 
+    async def _read_all(
+        self, requests: AsyncIterator[bytes], deserialize: Deserialize, call: Call, caller: Caller
+    ) -> AsyncIterator[Any]:
+        async for data in requests:
+            await self._access.admit_when_due(caller)
+            yield self._read(data, deserialize, call, caller)
 
-def _guard_stream(method: str, behaviour: Any) -> Any:
-    async def guarded(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-        record = CallRecord(method)
+    def _read(self, data: bytes, deserialize: Deserialize, call: Call, caller: Caller) -> Any:
+        if len(data) > self._max_message_bytes:
+            raise MessageTooLarge(self._max_message_bytes, len(data))
         try:
-            async for response in behaviour((_seen(request, record) async for request in requests), context):
-                record.answered(response)
-                yield response
-            record.code = "OK"
-        except Exception as error:
-            await context.abort_with_status(_status_of(error, record))
-        finally:
-            record.write()
-
-    return guarded
-
-
-def _status_of(error: Exception, record: CallRecord) -> grpc.Status:
-    status = to_status(error)
-    record.code = code_pb2.Code.Name(status.code)
-    return rpc_status.to_status(status)
-
-
-def _read_or_mark(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """gRPC would answer UNKNOWN to an exception here, so bytes that are no message pass as None."""
-
-    def read(data: bytes) -> Any:
-        try:
-            return deserialize(data)
+            message = deserialize(data)
         except DecodeError:
-            return None
-
-    return read
-
-
-def _seen(request: Any, record: CallRecord) -> Any:
-    if request is None:
-        raise MalformedRequest
-    record.saw(request)
-    return request
+            raise MalformedRequest from None
+        call.saw(message, len(data))
+        turns = len(message.requests) if isinstance(message, pb.BatchRewriteRequest) else 1
+        self._access.charge(caller, min(turns, self._max_turns))
+        return message
 
 
-def _requests_in(message: Any) -> Sequence[pb.RewriteRequest]:
-    match message:
-        case pb.RewriteRequest():
-            return [message]
-        case pb.BatchRewriteRequest():
-            return list(message.requests)
-        case pb.StreamRewriteRequest():
-            return [message.request]
-        case _:
-            return []
-
-
-def _responses_in(message: Any) -> Sequence[pb.RewriteResponse | pb.RewriteError]:
-    match message:
-        case pb.RewriteResponse():
-            return [message]
-        case pb.BatchRewriteResponse():
-            return [getattr(result, result.WhichOneof("result")) for result in message.results]
-        case pb.StreamRewriteResponse():
-            return [getattr(message, message.WhichOneof("result"))]
-        case _:
-            return []
+def _status_of(error: Exception, call: Call) -> grpc.Status:
+    status = to_status(error)
+    call.facts.code = code_pb2.Code.Name(status.code)
+    return rpc_status.to_status(status)

@@ -26,6 +26,7 @@ def running_service(model_dir: Path, environment: Mapping[str, str] | None = Non
     Raises RuntimeError with the service's own words if it does not start.
     """
     command = [sys.executable, "-m", "rewriter", "serve", "--model-dir", str(model_dir), "--port", "0"]
+    command += ["--set", "metrics.port=0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as server:
         assert server.stderr is not None
         log: list[str] = []
@@ -33,7 +34,7 @@ def running_service(model_dir: Path, environment: Mapping[str, str] | None = Non
             address = None
             while address is None and (line := server.stderr.readline()):
                 log.append(line)
-                found = re.search(r"listening on (\S+)", line)
+                found = re.search(r"listening on ([^\s\"]+)", line)
                 address = found and found.group(1)
             if address is None:
                 raise RuntimeError("the service did not start:\n" + "".join(log))

@@ -6,6 +6,7 @@ A chatbot must not go silent over a preprocessing step: whatever goes wrong with
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 
 from rewriter.conversation import Conversation, Rewrite
 from rewriter.features import Features, Source, UtteranceTooLongError
@@ -18,14 +19,18 @@ from serving.backend import (
     BackendUnavailable,
     BrokenAnswer,
     Hypothesis,
+    ModelChanged,
     Prediction,
+    ServedModel,
     UnfinishedAnswer,
 )
+from serving.call import stage
 
 _LOGGER = logging.getLogger(__name__)
 
 REASONS: dict[type[Exception], PassthroughReason] = {
     BackendUnavailable: PassthroughReason.MODEL_UNAVAILABLE,
+    ModelChanged: PassthroughReason.MODEL_UNAVAILABLE,
     BackendTimeout: PassthroughReason.DEADLINE,
     BackendOverloaded: PassthroughReason.OVERLOADED,
     BrokenAnswer: PassthroughReason.BROKEN_ANSWER,
@@ -38,6 +43,12 @@ _MAX_CHARACTERS_ON_LOOP = 500
 
 # Signs of a fault in the model or its installation, unlike load or long turns.
 _WORTH_A_LOOK = (PassthroughReason.MODEL_UNAVAILABLE, PassthroughReason.BROKEN_ANSWER, PassthroughReason.UNFINISHED)
+
+# Of the time, kept back for the way of the answer: with much of it, a busy machine need not be what makes it late.
+_MARGIN_SHARE = 0.1
+
+# A model is replaced now and then; replaced again and again during one request, something is wrong.
+_MAX_MODELS_ASKED = 4
 
 _WARM_UP_TURN = "今天西安的天气怎么样？"
 _WARM_UP_REPEATS = (1, 4, 16, 32, 64)
@@ -52,7 +63,10 @@ class CannotRewrite(Exception):
 
 
 class Rewriting:
-    """Rewrites conversations with one model."""
+    """Rewrites conversations with one model, or with the one that ``choose`` names for a conversation's id.
+
+    ``choose`` never raises; asked for "", it names the model in charge of everything that takes part in no trial.
+    """
 
     def __init__(
         self,
@@ -62,15 +76,28 @@ class Rewriting:
         *,
         default_deadline_seconds: float,
         deadline_margin_seconds: float,
+        choose: Callable[[str], ServedModel] | None = None,
     ) -> None:
-        self.features = features
-        self.model = model
-        self._backend = backend
+        served = ServedModel(features, model, backend.predict)
+        self._choose = choose or (lambda conversation_id: served)
         self._default_deadline_seconds = default_deadline_seconds
         self._deadline_margin_seconds = deadline_margin_seconds
 
+    @property
+    def features(self) -> Features:
+        return self._choose("").features
+
+    @property
+    def model(self) -> Model:
+        return self._choose("").model
+
     async def rewrite(
-        self, conversation: Conversation, *, max_alternatives: int = 0, time_left_seconds: float | None = None
+        self,
+        conversation: Conversation,
+        *,
+        conversation_id: str = "",
+        max_alternatives: int = 0,
+        time_left_seconds: float | None = None,
     ) -> Answer:
         """Raises CannotRewrite, before the caller's time is up."""
         seconds = self._default_deadline_seconds
@@ -78,27 +105,32 @@ class Rewriting:
             seconds = min(time_left_seconds, seconds)
         try:
             # The backend is asked to keep to its timeout; this one holds even if it does not.
-            async with asyncio.timeout(seconds - self._deadline_margin_seconds) as limit:
-                source = await self._encode(conversation)
-                if source.nothing_to_do:
-                    return self._answer(source, Rewrite.unchanged(conversation, confidence=1.0))
-                timeout_seconds = (limit.when() or 0.0) - asyncio.get_running_loop().time()
-                [prediction] = await self._backend.predict(
-                    [source], beam=max_alternatives > 0, timeout_seconds=timeout_seconds
-                )
-                return self._read(source, prediction, max_alternatives)
+            async with asyncio.timeout(seconds - max(self._deadline_margin_seconds, _MARGIN_SHARE * seconds)) as limit:
+                deadline = limit.when() or 0.0
+                for _ in range(_MAX_MODELS_ASKED):
+                    with contextlib.suppress(ModelChanged):
+                        return await self._ask(conversation, conversation_id, max_alternatives, deadline)
+                raise ModelChanged(f"expected a model to stay in charge, found {_MAX_MODELS_ASKED} changes")
         except TimeoutError:
             raise CannotRewrite(PassthroughReason.DEADLINE, "there was no rewrite in time") from None
         except (BackendError, UtteranceTooLongError) as error:
-            raise CannotRewrite(REASONS[type(error)], str(error)) from error
+            raise CannotRewrite(_reason(error), str(error)) from error
 
     async def rewrite_or_pass_through(
-        self, conversation: Conversation, *, max_alternatives: int = 0, time_left_seconds: float | None = None
+        self,
+        conversation: Conversation,
+        *,
+        conversation_id: str = "",
+        max_alternatives: int = 0,
+        time_left_seconds: float | None = None,
     ) -> Answer:
         """Answers with the original turn and the reason where ``rewrite`` would raise."""
         try:
             return await self.rewrite(
-                conversation, max_alternatives=max_alternatives, time_left_seconds=time_left_seconds
+                conversation,
+                conversation_id=conversation_id,
+                max_alternatives=max_alternatives,
+                time_left_seconds=time_left_seconds,
             )
         except CannotRewrite as error:
             if error.reason in _WORTH_A_LOOK:
@@ -112,7 +144,7 @@ class Rewriting:
                 original.spans,
                 (),
                 False,
-                self.model,
+                self._choose(conversation_id).model,
             )
 
     async def warm_up(self, timeout_seconds: float) -> None:
@@ -121,48 +153,77 @@ class Rewriting:
         What it answers does not matter: the first answers of a model take long, and no caller should wait for them.
         """
         for repeats in _WARM_UP_REPEATS:
-            source = self.features.encode(Conversation((_WARM_UP_TURN * repeats,), "明天呢？"))
+            served = self._choose("")
+            source = served.features.encode(Conversation((_WARM_UP_TURN * repeats,), "明天呢？"))
             for beam in (False, True):
-                await self._backend.predict([source], beam=beam, timeout_seconds=timeout_seconds)
+                with contextlib.suppress(ModelChanged):
+                    await served.predict([source], beam=beam, timeout_seconds=timeout_seconds)
 
-    async def _encode(self, conversation: Conversation) -> Source:
-        read = conversation.history[-self.features.config.max_history_turns :]
-        if len(conversation.utterance) + sum(map(len, read)) <= _MAX_CHARACTERS_ON_LOOP:
-            return self.features.encode(conversation)
-        return await asyncio.to_thread(self.features.encode, conversation)
+    async def _ask(
+        self, conversation: Conversation, conversation_id: str, max_alternatives: int, deadline: float
+    ) -> Answer:
+        """Asks the model in charge once. ``deadline`` is by the loop's clock."""
+        served = self._choose(conversation_id)
+        if conversation.history:
+            served.check()
+        with stage("tokenise"):
+            source = await _encode(served.features, conversation)
+        if source.nothing_to_do:
+            return _answer(served, source, Rewrite.unchanged(conversation, confidence=1.0))
+        timeout_seconds = deadline - asyncio.get_running_loop().time()
+        [prediction] = await served.predict([source], beam=max_alternatives > 0, timeout_seconds=timeout_seconds)
+        return _read(prediction.answered_by or served, source, prediction, max_alternatives)
 
-    def _read(self, source: Source, prediction: Prediction, max_alternatives: int) -> Answer:
-        best, *others = prediction.hypotheses
-        rewrite = self._restore(source, best)
-        alternatives: dict[str, Alternative] = {}
-        for hypothesis in others:
-            # Beams that never came to an end may hold anything; the best answer is good without them.
-            with contextlib.suppress(BrokenAnswer):
-                other = self._restore(source, hypothesis)
-                alternative = Alternative(other.text, other.spans, other.confidence, hypothesis.score)
-                if other.text != rewrite.text:
-                    alternatives.setdefault(other.text, alternative)
-        return self._answer(source, rewrite, tuple(alternatives.values())[:max_alternatives])
 
-    def _restore(self, source: Source, hypothesis: Hypothesis) -> Rewrite:
-        if not hypothesis.finished:
-            raise UnfinishedAnswer("the model did not end its answer")
-        try:
-            rewrite = self.features.rewrite(source, hypothesis.positions, hypothesis.log_prob)
-        except ValueError as error:
-            raise BrokenAnswer(f"the model's answer cannot be read: {error}") from None
-        if not rewrite.text:
-            raise BrokenAnswer("the model's answer is empty")
-        return rewrite
+def _reason(error: Exception) -> PassthroughReason:
+    """Of the nearest kind of trouble that has one."""
+    return next(REASONS[kind] for kind in type(error).__mro__ if kind in REASONS)
 
-    def _answer(self, source: Source, rewrite: Rewrite, alternatives: tuple[Alternative, ...] = ()) -> Answer:
-        return Answer(
-            text=rewrite.text,
-            outcome=Outcome.UNCHANGED if rewrite.text == source.conversation.utterance else Outcome.REWRITTEN,
-            reason=None,
-            confidence=rewrite.confidence,
-            spans=rewrite.spans,
-            alternatives=alternatives,
-            history_truncated=source.truncated,
-            model=self.model,
-        )
+
+async def _encode(features: Features, conversation: Conversation) -> Source:
+    read = conversation.history[-features.config.max_history_turns :]
+    if len(conversation.utterance) + sum(map(len, read)) <= _MAX_CHARACTERS_ON_LOOP:
+        return features.encode(conversation)
+    return await asyncio.to_thread(features.encode, conversation)
+
+
+def _read(served: ServedModel, source: Source, prediction: Prediction, max_alternatives: int) -> Answer:
+    best, *others = prediction.hypotheses
+    rewrite = _restore(served.features, source, best)
+    alternatives: dict[str, Alternative] = {}
+    for hypothesis in others:
+        # Beams that never came to an end may hold anything; the best answer is good without them.
+        with contextlib.suppress(BrokenAnswer):
+            other = _restore(served.features, source, hypothesis)
+            alternative = Alternative(other.text, other.spans, other.confidence, hypothesis.score)
+            if other.text != rewrite.text:
+                alternatives.setdefault(other.text, alternative)
+    trusted = served.features.trusted(source, rewrite)
+    return _answer(served, source, trusted, tuple(alternatives.values())[:max_alternatives])
+
+
+def _restore(features: Features, source: Source, hypothesis: Hypothesis) -> Rewrite:
+    if not hypothesis.finished:
+        raise UnfinishedAnswer("the model did not end its answer")
+    try:
+        rewrite = features.rewrite(source, hypothesis.positions, hypothesis.log_prob)
+    except ValueError as error:
+        raise BrokenAnswer(f"the model's answer cannot be read: {error}") from None
+    if not rewrite.text:
+        raise BrokenAnswer("the model's answer is empty")
+    return rewrite
+
+
+def _answer(
+    served: ServedModel, source: Source, rewrite: Rewrite, alternatives: tuple[Alternative, ...] = ()
+) -> Answer:
+    return Answer(
+        text=rewrite.text,
+        outcome=Outcome.UNCHANGED if rewrite.text == source.conversation.utterance else Outcome.REWRITTEN,
+        reason=None,
+        confidence=rewrite.confidence,
+        spans=rewrite.spans,
+        alternatives=alternatives,
+        history_truncated=source.truncated,
+        model=served.model,
+    )

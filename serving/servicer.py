@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator
 
 import grpc
 
+from rewriter import __version__
 from serving.answer import Answer
+from serving.call import stage
 from serving.config import ServerSettings
 from serving.conversion import to_conversation, to_model_message, to_response
 from serving.errors import to_status
 from serving.pb import rewriter_pb2 as pb
 from serving.pb.rewriter_pb2_grpc import RewriterServiceServicer
+from serving.resilience.limits import patient
 from serving.rewriting import Rewriting
 from serving.streams import map_as_completed
 from serving.validation import check_batch, check_request
@@ -69,15 +72,22 @@ class RewriterServicer(RewriterServiceServicer):
             max_alternatives=settings.max_alternatives,
             max_batch_items=settings.max_batch_items,
             max_message_bytes=settings.max_message_bytes,
+            max_stream_requests=settings.max_stream_requests,
+            max_answer_milliseconds=round(settings.default_deadline_seconds * 1000),
+            server_version=__version__,
         )
 
     async def _rewrite(self, request: pb.RewriteRequest, time_left_seconds: float | None) -> pb.RewriteResponse:
         check_request(request, self._settings)
         wants_error = request.failure_mode == pb.FAILURE_MODE_ERROR
         rewrite = self._rewriting.rewrite if wants_error else self._rewriting.rewrite_or_pass_through
-        answer = await rewrite(
-            to_conversation(request), max_alternatives=request.max_alternatives, time_left_seconds=time_left_seconds
-        )
+        with stage("turn"):
+            answer = await rewrite(
+                to_conversation(request),
+                conversation_id=request.conversation_id,
+                max_alternatives=request.max_alternatives,
+                time_left_seconds=time_left_seconds,
+            )
         if self._settings.log_text:
             _log_text(request, answer)
         return to_response(answer, request.request_id)
@@ -87,7 +97,8 @@ class RewriterServicer(RewriterServiceServicer):
     ) -> pb.RewriteResponse | pb.RewriteError:
         """One item of many: what a single Rewrite would have failed with becomes a value."""
         try:
-            return await self._rewrite(request, context.time_remaining())
+            with patient():
+                return await self._rewrite(request, context.time_remaining())
         except Exception as error:
             status = to_status(error)
             return pb.RewriteError(code=status.code, message=status.message, request_id=request.request_id)

@@ -8,6 +8,7 @@ from serving.config import ServerSettings
 from serving.pb import rewriter_pb2 as pb
 
 MAX_REQUEST_ID_CHARACTERS = 128
+MAX_CONVERSATION_ID_CHARACTERS = 128
 # Violations travel in the trailing metadata, which is limited to some 8 KB.
 _MAX_VIOLATIONS = 8
 
@@ -43,7 +44,8 @@ def _violations(request: pb.RewriteRequest, settings: ServerSettings) -> Iterato
         yield Violation("utterance", "expected a turn, found nothing")
     yield from _too_many("utterance", len(request.utterance), settings.max_utterance_characters, "characters")
     yield from _too_many("history", len(request.history), settings.max_history_turns, "turns")
-    for index, turn in enumerate(request.history):
+    # Turns beyond the limit are refused together: a message has room for a hundred thousand empty ones.
+    for index, turn in enumerate(islice(request.history, settings.max_history_turns)):
         yield from _too_many(f"history[{index}]", len(turn), settings.max_turn_characters, "characters")
     if not 0 <= request.max_alternatives <= settings.max_alternatives:
         yield Violation(
@@ -52,6 +54,8 @@ def _violations(request: pb.RewriteRequest, settings: ServerSettings) -> Iterato
     if request.failure_mode not in pb.FailureMode.values():
         yield Violation("failure_mode", f"expected a known FailureMode, found {request.failure_mode}")
     yield from _too_many("request_id", len(request.request_id), MAX_REQUEST_ID_CHARACTERS, "characters")
+    found = len(request.conversation_id)
+    yield from _too_many("conversation_id", found, MAX_CONVERSATION_ID_CHARACTERS, "characters")
 
 
 def _too_many(field: str, found: int, limit: int, unit: str) -> Iterator[Violation]:

@@ -14,6 +14,7 @@ from saved_models import FEATURES, FINGERPRINT, VOCABULARY
 from rewriter.features import Features, Source
 from serving.artefact import Manifest
 from serving.backend import Backend, Hypothesis, Prediction
+from serving.call import Observability
 from serving.config import ServerSettings
 from serving.pb.rewriter_pb2_grpc import RewriterServiceStub
 from serving.rewriting import Rewriting
@@ -106,8 +107,10 @@ class Front:
 
 
 @asynccontextmanager
-async def front(backend: Backend, **changes: Any) -> AsyncIterator[Front]:
-    """A listening server whose model is not warm yet, and a channel to it."""
+async def front(
+    backend: Backend, *, observability: Observability | None = None, **changes: Any
+) -> AsyncIterator[Front]:
+    """A listening server whose model is not warm yet, and a channel to it, without TLS."""
     seconds = {"default_deadline_seconds": 10.0, "deadline_margin_seconds": 0.05}
     settings = ServerSettings(**{"model_dir": Path("unused"), "port": 0, **seconds, **changes})
     use_case = rewriting(
@@ -115,8 +118,10 @@ async def front(backend: Backend, **changes: Any) -> AsyncIterator[Front]:
         default_deadline_seconds=settings.default_deadline_seconds,
         deadline_margin_seconds=settings.deadline_margin_seconds,
     )
-    server = FrontServer(settings, backend, use_case, MANIFEST)
+    server = FrontServer(settings, backend, use_case, MANIFEST, observability)
     target = f"127.0.0.1:{await server.start()}"
-    async with grpc.aio.insecure_channel(target) as channel:
-        yield Front(server, target, channel, RewriterServiceStub(channel))
-    await server.stop()
+    try:
+        async with grpc.aio.insecure_channel(target) as channel:
+            yield Front(server, target, channel, RewriterServiceStub(channel))
+    finally:
+        await server.stop()

@@ -10,15 +10,25 @@ from rewriter.vocabulary import SPECIAL_CHARACTERS, SPECIAL_WORDS, Vocabulary
 
 FINGERPRINT = 8_000_000_000_000_000_001
 MAX_TARGET_TOKENS = 64
+LENGTH_BUCKETS = (48, 80, 144, 272)
+BATCH_SIZES = (1, 2, 4, 8)
 WORDS = ("西安", "今天", "明天", "的", "天气", "怎么样", "有", "雨", "吗")
 VOCABULARY = Vocabulary(SPECIAL_WORDS + WORDS, SPECIAL_CHARACTERS + tuple(sorted(set("".join(WORDS)))))
 FEATURES = FeaturesConfig(max_utterance_tokens=40)
 
 
-def write_model(model_dir: Path, *, version: int = 1, fingerprint: int = FINGERPRINT, finished: bool = True) -> Path:
+def write_model(
+    model_dir: Path,
+    *,
+    version: int = 1,
+    fingerprint: int = FINGERPRINT,
+    claimed_fingerprint: int = FINGERPRINT,
+    vocabulary: Vocabulary = VOCABULARY,
+    finished: bool = True,
+) -> Path:
     """Writes a model that copies the first word of the turn before and then the utterance; returns ``model_dir``.
 
-    Its second best hypothesis is the utterance alone. Answers carry ``fingerprint``; the manifest always FINGERPRINT.
+    Its second best hypothesis is the utterance alone. Answers carry ``fingerprint``, the manifest another one.
     """
     import tensorflow as tf
 
@@ -28,13 +38,15 @@ def write_model(model_dir: Path, *, version: int = 1, fingerprint: int = FINGERP
     tf.saved_model.save(module, str(version_dir), signatures=signatures)
     assets = version_dir / "assets.extra" / "rewriter"
     assets.mkdir(parents=True)
-    VOCABULARY.save(assets)
+    vocabulary.save(assets)
     FEATURES.save(assets / "features.json")
     manifest = {
         "name": "first-word",
         "version": str(version),
-        "fingerprint": str(FINGERPRINT),
-        "vocabulary_fingerprint": VOCABULARY.fingerprint,
+        "fingerprint": str(claimed_fingerprint),
+        "vocabulary_fingerprint": vocabulary.fingerprint,
+        "length_buckets": LENGTH_BUCKETS,
+        "batch_sizes": BATCH_SIZES,
     }
     (assets / "model.json").write_text(json.dumps(manifest), encoding="utf-8")
     return model_dir

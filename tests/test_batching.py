@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from clock import Clock
 
 from serving.batching import Batcher, BatcherClosed, DeadlinePassed, QueueFull
 
@@ -27,9 +28,12 @@ class Doubling:
             raise RuntimeError("unlucky")
         return [2 * item for item in items]
 
-    def batcher(self, *, max_batch_size: int = 8, max_queue_size: int = 100) -> Batcher[int, int]:
+    def batcher(
+        self, *, max_batch_size: int = 8, max_queue_size: int = 100, clock: Clock | None = None
+    ) -> Batcher[int, int]:
         """Even and odd numbers are of different kinds."""
-        return Batcher(self, lambda item: item % 2, max_batch_size=max_batch_size, max_queue_size=max_queue_size)
+        sizes = {"max_batch_size": max_batch_size, "max_queue_size": max_queue_size}
+        return Batcher(self, lambda item: item % 2, **sizes, **({"clock": clock} if clock else {}))
 
 
 async def busy(model: Doubling, batcher: Batcher[int, int]) -> asyncio.Task[int]:
@@ -167,3 +171,94 @@ async def test_closing_finishes_what_was_accepted_and_refuses_the_rest() -> None
     model.open.set()
     await closing
     assert (await first, await accepted) == (0, 4)
+
+
+class Timed(Doubling):
+    """Takes as long as it is told, by the clock alone."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.seconds = 1.0
+
+    async def __call__(self, items: Sequence[int]) -> list[int]:
+        results = await super().__call__(items)
+        self.clock.advance(self.seconds)
+        return results
+
+
+async def test_an_item_with_less_time_than_the_fastest_run_is_refused_at_once() -> None:
+    clock = Clock()
+    model = Timed(clock)
+    batcher = model.batcher(clock=clock)
+    await batcher.submit(2, LONG)
+    with pytest.raises(DeadlinePassed):
+        await batcher.submit(4, 0.9)
+    assert await batcher.submit(6, 1.1) == 12
+    assert await batcher.submit(7, 0.9) == 14  # of another kind, of which nothing is known
+    assert model.batches == [[2], [6], [7]]
+
+
+async def test_an_item_is_refused_when_those_before_it_take_all_of_its_time() -> None:
+    clock = Clock()
+    model = Timed(clock)
+    batcher = model.batcher(max_batch_size=2, clock=clock)
+    await batcher.submit(2, LONG)
+    model.started.clear()
+    first = await busy(model, batcher)
+    clock.advance(0.5)
+    waiting = await submitted(batcher, 4, 6)
+    # Half a second for the rest of what runs, one for the batch that waits, one for its own.
+    with pytest.raises(QueueFull):
+        await batcher.submit(8, 2.4)
+    [last] = await submitted(batcher, 8, timeout_seconds=2.6)
+    model.seconds = 0.5
+    model.open.set()
+    assert await asyncio.gather(first, *waiting, last) == [0, 8, 12, 16]
+
+
+async def test_an_item_that_has_waited_too_long_is_told_before_the_batch_runs() -> None:
+    clock = Clock()
+    model = Timed(clock)
+    batcher = model.batcher(clock=clock)
+    await batcher.submit(2, LONG)
+    model.started.clear()
+    first = await busy(model, batcher)
+    late, in_time = await submitted(batcher, 4, timeout_seconds=2.5) + await submitted(batcher, 6)
+    model.seconds = 2.0  # longer than anybody could know
+    model.open.set()
+    with pytest.raises(DeadlinePassed):
+        await late
+    assert (await first, await in_time) == (0, 12)
+    assert model.batches == [[2], [0], [6]]
+
+
+async def test_a_slow_minute_is_forgotten_even_if_it_had_everything_refused() -> None:
+    clock = Clock()
+    model = Timed(clock)
+    batcher = model.batcher(clock=clock)
+    await batcher.submit(2, LONG)
+    with pytest.raises(DeadlinePassed):
+        await batcher.submit(4, 0.9)
+    clock.advance(10)
+    assert await batcher.submit(4, 0.9) == 8
+
+
+async def test_a_failure_says_nothing_about_how_long_a_run_takes() -> None:
+    clock = Clock()
+    model = Timed(clock)
+    batcher = model.batcher(clock=clock)
+    with pytest.raises(RuntimeError):
+        await batcher.submit(13, LONG)
+    assert await batcher.submit(15, 0.5) == 30
+
+
+async def test_closing_does_not_wait_for_a_model_that_hangs() -> None:
+    model = Doubling()
+    batcher = model.batcher()
+    first = await busy(model, batcher)
+    [second] = await submitted(batcher, 2)
+    await batcher.close(0.01)
+    for task in (first, second):
+        with pytest.raises(BatcherClosed):
+            await task

@@ -48,7 +48,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_every_documented_command_has_help() -> None:
     output = run("--help").stdout
-    for command in ("prepare", "train", "evaluate", "export", "rewrite", "batch", "serve"):
+    for command in ("prepare", "train", "evaluate", "compare", "calibrate", "export", "rewrite", "batch", "serve"):
         assert f" {command} " in output
 
 
@@ -84,6 +84,22 @@ def test_evaluate_writes_every_metric_and_the_errors_side_by_side(
     assert "  reference  " in errors.read_text(encoding="utf-8")
 
 
+def test_details_of_two_evaluations_can_be_compared(model_folder: Path, corpus: Path, tmp_path: Path) -> None:
+    details = tmp_path / "details.jsonl"
+    arguments = ("evaluate", str(corpus), "--model", str(model_folder), "--output", str(tmp_path / "report.json"))
+    finished = run(*arguments, "--details", str(details), "--analyse")
+    assert finished.returncode == 0, finished.stderr
+    assert "coreference" in finished.stdout
+    assert "coreference" in json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["analysis"]["classes"]
+    assert len(details.read_text(encoding="utf-8").splitlines()) == 4
+    compared = run("compare", str(details), str(details), "--resamples", "50", "--examples", "1")
+    assert compared.returncode == 0, compared.stderr
+    assert [line.split()[-1] for line in compared.stdout.splitlines() if line.startswith(("em", "f"))] == ["1.0000"] * 4
+    refused = run(*arguments, "--details", str(details))
+    assert refused.returncode == 2
+    assert "--force" in refused.stderr
+
+
 def test_batch_rewrites_a_file_and_fails_if_a_record_could_not_be_read(model_folder: Path, tmp_path: Path) -> None:
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text('{"id": 1, "history": [], "utterance": "早上好"}\n{"id": 2}\n', encoding="utf-8")
@@ -100,6 +116,48 @@ def test_rewrite_prints_the_rewrite(model_folder: Path) -> None:
     finished = run("rewrite", "--model", str(model_folder), "早上好")
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.strip() == "早上好"
+
+
+def test_prepare_takes_further_corpora_dialogues_and_a_granularity(corpus: Path, tmp_path: Path) -> None:
+    further, dialogues, output = tmp_path / "more.jsonl", tmp_path / "dialogues.jsonl", tmp_path / "prepared"
+    further.write_text(
+        '{"history": ["杭州好玩吗"], "utterance": "怎么去", "rewrite": ["怎么去杭州"]}\n', encoding="utf-8"
+    )
+    dialogues.write_text('{"turns": ["我想去杭州看西湖", "杭州的西湖很美"]}\n', encoding="utf-8")
+    arguments = ("prepare", str(corpus), str(further), "--output", str(output), "--validation-lines", "2")
+    finished = run(*arguments, "--from-dialogues", str(dialogues), "--granularity", "character")
+    assert finished.returncode == 0, finished.stderr
+    counts = json.loads(finished.stdout)
+    assert (counts["train"], counts["extra"], counts["pretraining"]) == (2, 1, 1)
+    assert json.loads((output / "features.json").read_text(encoding="utf-8"))["granularity"] == "character"
+    assert "杭" in (output / "words.txt").read_text(encoding="utf-8").split()
+    refused = run(*arguments)
+    assert refused.returncode == 2
+    assert "--force" in refused.stderr
+
+
+def test_prepare_cuts_words_of_the_dictionary_unless_told_otherwise(corpus: Path, tmp_path: Path) -> None:
+    assert run("prepare", str(corpus), "--output", str(tmp_path / "a"), "--validation-lines", "2").returncode == 0
+    assert json.loads((tmp_path / "a" / "features.json").read_text(encoding="utf-8"))["granularity"] == "dictionary"
+
+
+def test_prepare_without_a_folder_to_write_to_says_so(corpus: Path) -> None:
+    finished = run("prepare", str(corpus))
+    assert finished.returncode == 2
+    assert finished.stderr.strip() == "rewriter: expected --output, the folder for the arrays, found none"
+
+
+def test_prepare_checks_corpora_and_writes_nothing(corpus: Path, tmp_path: Path) -> None:
+    good = run("prepare", "--check", str(corpus))
+    assert (good.returncode, good.stdout) == (0, "1 files, no faults\n")
+    bad = tmp_path / "bad.txt"
+    bad.write_text("我有猫\t几岁了\t狗几岁了\n一列\n", encoding="utf-8")
+    finished = run("prepare", "--check", str(corpus), str(bad), "--output", str(tmp_path / "out"))
+    assert finished.returncode == 1
+    first, second = finished.stdout.splitlines()
+    assert first.startswith(f"{bad}:2: expected history turns, utterance and reference")
+    assert second == f"{bad}:1: expected a rewrite of words that were said, found '狗几岁了'"
+    assert not (tmp_path / "out").exists()
 
 
 def test_prepare_reports_what_it_wrote(corpus: Path, tmp_path: Path) -> None:

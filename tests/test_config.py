@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rewriter.config import DataShare, FeaturesConfig, ModelConfig, Recipe, TrainingConfig
+from rewriter.config import Calibration, DataShare, FeaturesConfig, ModelConfig, Recipe, TrainingConfig
 from rewriter.tokenizer import Granularity
 
 
@@ -53,7 +53,8 @@ def test_json_and_toml_say_the_same(tmp_path: Path) -> None:
 CONFIGS = [
     FeaturesConfig(),
     FeaturesConfig(granularity=Granularity.CHARACTER, function_words=(), max_source_tokens=64),
-    ModelConfig(num_words=100, num_characters=50, dropout=0.0, copy_state=False),
+    FeaturesConfig(granularity=Granularity.DICTIONARY, calibration=Calibration(slope=0.5, min_confidence=0.25)),
+    ModelConfig(num_words=100, num_characters=50, dropout=0.0, copy_state=False, edits=True),
     TrainingConfig(data=(DataShare(path="train", share=0.5),), validation="validation", epochs=2),
     Recipe(model={"hidden_dim": 32}, stages={}),
 ]
@@ -73,11 +74,12 @@ def test_a_saved_configuration_is_readable(tmp_path: Path) -> None:
 def test_the_shipped_recipe_loads() -> None:
     with as_file(files("rewriter") / "recipes" / "zh.toml") as path:
         recipe = Recipe.load(path)
-    assert list(recipe.stages) == ["pretraining", "rewriting", "topic_changes"]
+    assert list(recipe.stages) == ["pretraining", "adaptation", "rewriting"]
     model = ModelConfig.model_validate({"num_words": 10, "num_characters": 10, **recipe.model})
     assert model.hidden_dim % model.num_heads == 0
     prepared = {"pretraining", "validation", "validation_untouched"}
-    prepared |= {"train", "train_untouched", "train_topic_changes", "train_variants"}
+    prepared |= {"train", "train_untouched", "train_topic_changes", "train_variants", "train_swapped"}
+    prepared |= {"extra", "extra_untouched", "extra_swapped"}
     for stage in recipe.stages.values():
         assert {share.path for share in stage.data} | {stage.validation} <= prepared
         assert stage.final_learning_rate < stage.learning_rate
@@ -91,6 +93,8 @@ def test_the_shipped_recipe_loads() -> None:
         (FeaturesConfig, {"characters_per_token": 0}),
         (FeaturesConfig, {"max_source_tokens": 7}),
         (FeaturesConfig, {"granularity": "byte"}),
+        (Calibration, {"min_confidence": -0.1}),
+        (Calibration, {"min_confidence": 1.1}),
         (ModelConfig, {"num_words": 5, "num_characters": 2, "dropout": 1.0}),
         (DataShare, {"path": "train", "share": 0}),
         (TrainingConfig, {"data": [], "validation": "v", "epochs": 0}),

@@ -3,11 +3,21 @@
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rewriter.conversation import Conversation, Example
-from rewriter.corpus import Corpus, read_corpus, read_dialogues, topic_changes, untouched
+from rewriter.corpus import (
+    KINDS,
+    NOTHING_TO_DO_KINDS,
+    RESTORING_KINDS,
+    Corpus,
+    read_corpus,
+    read_dialogues,
+    topic_changes,
+    untouched,
+)
 
 LINE = "北京今天冷吗\t今天很冷\t明天呢\t北京明天冷吗"
 EXAMPLE = Example(Conversation(("北京今天冷吗", "今天很冷"), "明天呢"), "北京明天冷吗")
@@ -133,6 +143,102 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_an_untouched_example_has_its_reference_for_an_utterance() -> None:
     assert untouched([EXAMPLE]) == [Example(Conversation(EXAMPLE.conversation.history, "北京明天冷吗"), "北京明天冷吗")]
+
+
+# Records
+
+RECORD = {"history": ["北京今天冷吗", "今天很冷"], "utterance": "明天呢", "rewrite": ["北京明天冷吗"]}
+
+
+def read_records(tmp_path: Path, *records: Any) -> Corpus:
+    """A .jsonl file, a line each of records or of bytes as they are."""
+    lines = [record if isinstance(record, bytes) else json.dumps(record).encode() for record in records]
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return read_corpus(path)
+
+
+def test_a_record_says_what_a_line_of_columns_says(tmp_path: Path) -> None:
+    corpus = read_records(tmp_path, RECORD)
+    assert (corpus.examples, corpus.line_numbers, corpus.errors) == ((EXAMPLE,), (1,), ())
+    assert EXAMPLE.references == ("北京明天冷吗",)
+
+
+def test_the_first_rewrite_is_the_best_and_the_others_are_as_good(tmp_path: Path) -> None:
+    [example] = read_records(tmp_path, RECORD | {"rewrite": ["北京明天冷吗", "明天北京冷吗", "北京明天呢"]}).examples
+    assert (example.reference, example.alternatives) == ("北京明天冷吗", ("明天北京冷吗", "北京明天呢"))
+    assert example.references == ("北京明天冷吗", "明天北京冷吗", "北京明天呢")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_record_may_have_any_kind(tmp_path: Path, kind: str) -> None:
+    without, null, named = read_records(tmp_path, RECORD, RECORD | {"kind": None}, RECORD | {"kind": kind}).examples
+    assert (without.kind, null.kind, named.kind) == ("", "", kind)
+
+
+def test_a_kind_is_one_of_two_sorts() -> None:
+    assert len(set(KINDS)) == len(KINDS)
+    assert set(KINDS) == {*RESTORING_KINDS, *NOTHING_TO_DO_KINDS}
+
+
+def test_a_record_may_have_other_fields_blank_turns_and_no_history(tmp_path: Path) -> None:
+    odd = {"id": 7, "history": ["", "一\t二\n"], "utterance": " 明天\u3000", "rewrite": ["\n明 天 "]}
+    first, second = read_records(tmp_path, odd, RECORD | {"history": []}).examples
+    # What is around utterance and rewrite is left out, as in columns; turns of the history are as they are.
+    assert first == Example(Conversation(("", "一\t二\n"), "明天"), "明 天")
+    assert second.conversation.history == ()
+
+
+def test_blank_lines_line_ends_and_a_byte_order_mark_do_no_harm_to_records(tmp_path: Path) -> None:
+    line = json.dumps(RECORD).encode()
+    corpus = read_records(tmp_path, b"\xef\xbb\xbf" + line + b"\r", b"", b"  \r", line)
+    assert (corpus.examples, corpus.line_numbers, corpus.errors) == ((EXAMPLE, EXAMPLE), (1, 4), ())
+
+
+@pytest.mark.parametrize(
+    ("bad", "where"),
+    [
+        (b'{"history": [', "the line"),
+        (b"plain text", "the line"),
+        (LINE.encode(), "the line"),
+        (b'{"history": [], "utterance": "\xff", "rewrite": ["a"]}', "the line"),
+        (b"null", "the line"),
+        (b'["a", "b"]', "the line"),
+        ({key: RECORD[key] for key in ("utterance", "rewrite")}, "history"),
+        ({key: RECORD[key] for key in ("history", "rewrite")}, "utterance"),
+        ({key: RECORD[key] for key in ("history", "utterance")}, "rewrite"),
+        (RECORD | {"history": "一二"}, "history"),
+        (RECORD | {"history": None}, "history"),
+        (RECORD | {"history": ["一", 2]}, "history.1"),
+        (RECORD | {"utterance": 5}, "utterance"),
+        (RECORD | {"utterance": ""}, "utterance"),
+        (RECORD | {"utterance": " \u3000"}, "utterance"),
+        (RECORD | {"rewrite": "北京明天冷吗"}, "rewrite"),
+        (RECORD | {"rewrite": []}, "rewrite"),
+        (RECORD | {"rewrite": ["北京明天冷吗", ""]}, "rewrite.1"),
+        (RECORD | {"rewrite": ["\t"]}, "rewrite.0"),
+        (RECORD | {"rewrite": [None]}, "rewrite.0"),
+        (RECORD | {"kind": "joke"}, "kind"),
+        (RECORD | {"kind": ""}, "kind"),
+        (RECORD | {"kind": ["pronoun"]}, "kind"),
+    ],
+    ids=str,
+)
+def test_a_bad_record_is_reported_with_its_place_and_the_rest_is_read(tmp_path: Path, bad: Any, where: str) -> None:
+    corpus = read_records(tmp_path, RECORD, bad, RECORD)
+    assert corpus.examples == (EXAMPLE, EXAMPLE)
+    assert corpus.line_numbers == (1, 3)
+    [error] = corpus.errors
+    place = f"{tmp_path / 'train.jsonl'}:2: expected a record of history, utterance and rewrite; {where}: "
+    assert error.startswith(place)
+    assert len(error) > len(place)
+
+
+def test_errors_of_records_do_not_repeat_the_text(tmp_path: Path) -> None:
+    bad = [RECORD | changes for changes in ({"kind": "秘密"}, {"rewrite": "秘密"}, {"history": {"秘密": 1}})]
+    found = read_records(tmp_path, *bad, '{"秘密"'.encode(), "秘密".encode()).errors
+    assert len(found) == 5
+    assert not any("秘密" in error for error in found)
 
 
 # Dialogues

@@ -1,10 +1,12 @@
 from pathlib import Path
 
 import pytest
+import tiny
 
 from rewriter import evaluation
 from rewriter.conversation import Conversation, Example, Rewrite
 from rewriter.corpus import Corpus
+from rewriter.metrics import score
 
 EXAMPLES = (
     Example(Conversation(("你喜欢梅西吗", "喜欢"), "他几岁"), "梅西几岁"),
@@ -18,6 +20,7 @@ class FakeRewriter:
 
     def __init__(self, answers: dict[str, str]) -> None:
         self._answers = answers
+        self.features = tiny.features()
 
     def rewrite(self, conversations: list[Conversation]) -> list[Rewrite]:
         return [Rewrite(self._answers.get(c.utterance, c.utterance), (), 0.25) for c in conversations]
@@ -33,6 +36,54 @@ def test_the_report_counts_right_rewrites_and_references_left_alone() -> None:
     assert found.report["lines"] == 2
     assert found.report["unreadable_lines"] == 1
     assert [rewrite.text for rewrite in found.rewrites] == ["梅西几岁", "明天呢"]
+
+
+def test_any_reference_is_right_but_only_the_best_one_counts_otherwise() -> None:
+    examples = (
+        Example(Conversation(("你喜欢梅西吗",), "他几岁"), "梅西几岁", ("梅西今年几岁", "梅西多大"), "pronoun"),
+        Example(Conversation(("北京冷吗",), "早上好"), "早上好", (), "greeting"),
+    )
+    corpus = Corpus(Path("own.jsonl"), examples, (1, 2), ())
+    rewriter = FakeRewriter({"他几岁": "梅西多大"})
+    found = evaluation.evaluate(rewriter, corpus)  # type: ignore[arg-type]
+    assert found.report["em"] == found.report["em_restoring"] == found.report["untouched"] == 1.0
+    assert found.report["kinds"]["pronoun"] == {"lines": 1, "em": 1.0}
+    # Against 梅 西 几 岁, 梅 西 多 大 restores two tokens of three; 几 and 岁 are in the utterance.
+    assert found.report["f1"] == pytest.approx(2 * 2 / (2 + 4))
+    assert evaluation.write_errors(Path("/dev/null"), corpus, found.rewrites) == 0
+
+
+def test_a_corpus_with_one_reference_and_no_kinds_has_the_figures_of_score() -> None:
+    found = evaluation.evaluate(FakeRewriter({"他几岁": "梅西几岁"}), CORPUS)  # type: ignore[arg-type]
+    utterances = [example.conversation.utterance for example in EXAMPLES]
+    references = [example.reference for example in EXAMPLES]
+    expected = score(utterances, references, [rewrite.text for rewrite in found.rewrites])
+    assert {key: found.report[key] for key in expected} == expected
+    assert not {"kinds", "untouched", "em_restoring"} & set(found.report)
+
+
+def test_the_report_says_where_the_errors_are_and_the_results_have_every_line() -> None:
+    found = evaluation.evaluate(FakeRewriter({"他几岁": "梅西几岁"}), CORPUS)  # type: ignore[arg-type]
+    assert found.report["analysis"]["classes"]["coreference"]["recall"] == 1.0
+    assert found.report["analysis"]["classes"]["omission"]["recall"] == 0.0
+    assert [(result.line, result.exact, result.reference_untouched) for result in found.results] == [
+        (3, True, True),
+        (8, False, True),
+    ]
+
+
+def test_the_summary_has_a_figure_a_line_and_tables_where_they_are_wanted() -> None:
+    report = {"em": 0.5, "lines": 2, "kinds": {"pronoun": {"lines": 2, "em": 0.5}}}
+    report["analysis"] = {"distance": {"1": {"lines": 2, "em": 0.5}}}
+    assert [line.split() for line in evaluation.summary(report).splitlines()] == [
+        ["em", "0.5000"],
+        ["lines", "2"],
+        ["kinds", "lines", "em"],
+        ["pronoun", "2", "0.5000"],
+    ]
+    assert "distance" in evaluation.summary(report, analysis=True)
+    del report["kinds"]
+    assert evaluation.summary(report).splitlines() == ["em                   0.5000", "lines                2"]
 
 
 def test_errors_are_listed_with_their_line_and_what_is_wrong(tmp_path: Path) -> None:

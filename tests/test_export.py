@@ -11,10 +11,14 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from rewriter import export as exporting
 from rewriter.artefact import load_model, preprocessing_fingerprint, save_artefact
+from rewriter.config import Calibration
 from rewriter.export import BATCH_SIZES, LENGTH_BUCKETS, check, export, run_in_fresh_process
 from rewriter.features import ARRAY_NAMES
 from rewriter.inference import rewrite_greedily, rewrite_with_beams
+from serving.artefact import load_features as load_served_features
+from serving.artefact import load_manifest
 
+CALIBRATION = Calibration(slope=0.5, intercept=-0.25, min_confidence=0.125)
 # Clients and servers are built on these: a change here is a change of the contract.
 SIGNATURES = """\
 beam
@@ -44,7 +48,7 @@ serving_default
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("model")
     model = tiny.model(seed=30, num_encoder_layers=1, num_decoder_layers=1)  # ends every rewrite early
-    save_artefact(directory, model, tiny.FEATURES, tiny.VOCABULARY)
+    save_artefact(directory, model, tiny.FEATURES.model_copy(update={"calibration": CALIBRATION}), tiny.VOCABULARY)
     return directory
 
 
@@ -55,6 +59,10 @@ def exported(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def meta_graph(exported: Path) -> meta_graph_pb2.MetaGraphDef:
+    return _meta_graph(exported)
+
+
+def _meta_graph(exported: Path) -> meta_graph_pb2.MetaGraphDef:
     saved_model = saved_model_pb2.SavedModel.FromString((exported / "saved_model.pb").read_bytes())
     (graph,) = saved_model.meta_graphs
     return graph
@@ -73,12 +81,39 @@ def test_the_first_export_is_version_one(exported: Path) -> None:
     assert [path.name for path in exported.parent.iterdir()] == ["1"]
 
 
-def test_the_signatures_are_those_that_were_promised(meta_graph: meta_graph_pb2.MetaGraphDef) -> None:
+def _signatures(meta_graph: meta_graph_pb2.MetaGraphDef) -> str:
     lines = []
     for name, signature in sorted(meta_graph.signature_def.items()):
-        if not name.startswith("__"):
+        if name in ("serving_default", "beam"):
             lines += [name, *_describe(dict(signature.inputs), "in"), *_describe(dict(signature.outputs), "out")]
-    assert "\n".join(lines) + "\n" == SIGNATURES
+    return "\n".join(lines) + "\n"
+
+
+def test_the_signatures_are_those_that_were_promised(meta_graph: meta_graph_pb2.MetaGraphDef) -> None:
+    assert _signatures(meta_graph) == SIGNATURES
+
+
+def test_each_length_has_signatures_that_answer_as_those_for_all_lengths(
+    exported: Path, meta_graph: meta_graph_pb2.MetaGraphDef
+) -> None:
+    names = {name for name in meta_graph.signature_def if not name.startswith("__")}
+    by_length = {f"{name}_{length}" for name in ("serving_default", "beam") for length in LENGTH_BUCKETS}
+    assert names == {"serving_default", "beam"} | by_length
+    arrays = tiny.arrays(*tiny.sources(), length=48)
+    # As TF Serving does: it reads the graph, where ``tf.saved_model.load`` reads the objects beside it.
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.compat.v1.saved_model.load(session, ["serve"], str(exported))
+
+        def answer(name: str) -> dict[str, np.ndarray]:
+            signature = meta_graph.signature_def[name]
+            fed = {signature.inputs[key].name: array for key, array in arrays.items()}
+            found: dict[str, np.ndarray] = session.run({k: v.name for k, v in signature.outputs.items()}, fed)
+            return found
+
+        expected, found = answer("serving_default"), answer("serving_default_48")
+    assert expected.keys() == found.keys()
+    for key in expected:
+        np.testing.assert_array_equal(expected[key], found[key])
 
 
 def test_the_graph_needs_no_xla_and_no_python(meta_graph: meta_graph_pb2.MetaGraphDef) -> None:
@@ -129,20 +164,42 @@ def test_the_assets_tell_the_front_what_it_talks_to(exported: Path) -> None:
     assert manifest["max_utterance_tokens"] == 12
 
 
-def test_there_is_one_warm_up_request_for_each_length_and_batch_size(exported: Path) -> None:
+def test_the_front_withholds_as_the_folder_says_and_the_fingerprint_does_not_depend_on_it(exported: Path) -> None:
+    """So that a model can be calibrated, or its threshold moved, without exporting its graph anew."""
+    config = load_served_features(exported).config
+    assert config.calibration == CALIBRATION
+    assert load_manifest(exported).fingerprint == preprocessing_fingerprint(tiny.FEATURES, tiny.VOCABULARY)
+
+
+def test_there_is_a_warm_up_request_for_each_signature_length_and_batch_size(exported: Path) -> None:
     records = tf.data.TFRecordDataset(str(exported / "assets.extra" / "tf_serving_warmup_requests"))
     shapes = []
     for record in records.as_numpy_iterator():
         request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
-        assert (request.model_spec.name, request.model_spec.signature_name) == ("tiny", "serving_default")
+        assert request.model_spec.name == "tiny"
         inputs = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
         assert inputs.keys() == set(ARRAY_NAMES)
         assert {array.dtype for array in inputs.values()} == {np.dtype(np.int32)}
         assert inputs["character_ids"].shape == (*inputs["word_ids"].shape, 3)
         assert (inputs["turn_ids"] > 1).any(axis=1).all() and (inputs["turn_ids"] == 1).any(axis=1).all()
-        shapes.append(inputs["word_ids"].shape)
-    assert sorted(shapes) == [(size, length) for size in BATCH_SIZES for length in LENGTH_BUCKETS]
+        shapes.append((request.model_spec.signature_name, *inputs["word_ids"].shape))
+    expected = [("serving_default", size, length) for size in BATCH_SIZES for length in LENGTH_BUCKETS]
+    expected += [("beam", 1, length) for length in LENGTH_BUCKETS]
+    assert sorted(shapes) == sorted(expected)
     assert len(shapes) <= 1000  # TF Serving reads no more
+
+
+def test_another_member_of_the_family_is_exported_with_the_same_signatures(tmp_path: Path) -> None:
+    """Export itself compares greedy and beams with the live model; here at a third shape."""
+    model = tiny.model(seed=30, num_encoder_layers=1, num_decoder_layers=1, architecture="lstm", output="ptr_gen")
+    save_artefact(tmp_path / "model", model, tiny.FEATURES, tiny.VOCABULARY)
+    exported = export(tmp_path / "model", tmp_path / "served")
+    arrays = tiny.arrays(*tiny.sources(), tiny.source("今天 冷吗"), length=23)
+    found = run_in_fresh_process(exported, arrays)
+    live = rewrite_greedily(load_model(tmp_path / "model"), arrays)
+    np.testing.assert_array_equal(found["serving_default"]["positions"], np.array(live["positions"]))
+    np.testing.assert_allclose(found["serving_default"]["log_prob"], np.array(live["log_prob"]), rtol=1e-3)
+    assert _signatures(_meta_graph(exported)) == SIGNATURES
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, check_error: Exception | None = None) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rewriter.config import FeaturesConfig
+from rewriter.config import Calibration, FeaturesConfig
 from rewriter.conversation import Conversation, Origin, Rewrite, Span
 from rewriter.features import (
     ARRAY_NAMES,
@@ -37,6 +37,7 @@ CONFIG = FeaturesConfig(
 BANK = len(CONFIG.function_words)
 FEATURES = Features(CONFIG, VOCABULARY)
 SHIPPED = Features(FeaturesConfig(), VOCABULARY)
+BY_DICTIONARY = Features(FeaturesConfig(granularity=Granularity.DICTIONARY), VOCABULARY)
 
 # Turn, turn, …, utterance and a rewrite of it that copies, with the casing and the spaces of whoever typed it.
 REWRITES = [
@@ -398,17 +399,20 @@ def test_spans_cover_any_rewrite_and_name_where_it_was_copied(conversation: Conv
     assert normalize(text).replace(" ", "") == written
 
 
+@pytest.mark.parametrize("features", [SHIPPED, BY_DICTIONARY], ids=["words", "dictionary"])
 @settings(max_examples=300, deadline=None)
 @given(conversation=CONVERSATIONS)
-@example(Conversation(("⑴",), "½ 明天\u3000"))
-def test_any_utterance_is_its_own_reference(conversation: Conversation) -> None:
-    source = SHIPPED.encode(conversation)
-    target = SHIPPED.target(source, conversation.utterance)
+@example(conversation=Conversation(("⑴",), "½ 明天\u3000"))
+@example(conversation=Conversation(("22",), "2 2"))  # a word of the history spells it in fewer words
+def test_any_utterance_is_its_own_reference(features: Features, conversation: Conversation) -> None:
+    source = features.encode(conversation)
+    target = features.target(source, conversation.utterance)
     assert target is not None
-    assert [source.surfaces[i] for i in target] == [
-        source.surfaces[i] for i in [*source.utterance_positions, source.end]
-    ]
-    assert SHIPPED.restore(source, source.utterance_positions)[0] == conversation.utterance
+    *positions, end = target
+    spelled = "".join(source.surfaces[i] or "" for i in positions)
+    assert spelled == normalize(conversation.utterance).replace(" ", "")
+    assert end == source.end
+    assert features.restore(source, source.utterance_positions)[0] == conversation.utterance
 
 
 # Reading the model's answers
@@ -443,6 +447,48 @@ def test_positions_that_cannot_be_copied_are_refused(positions: list[int]) -> No
 def test_what_is_no_log_probability_is_refused(log_prob: float) -> None:
     with pytest.raises(ValueError, match="expected a log-probability, found"):
         FEATURES.rewrite(encode("西安", "明天"), [BANK], log_prob)
+
+
+# Withholding
+
+
+def calibrated_features(**calibration: float) -> Features:
+    return Features(CONFIG.model_copy(update={"calibration": Calibration(**calibration)}), VOCABULARY)
+
+
+def test_a_confidence_is_calibrated() -> None:
+    source = encode("西安", "明天")
+    rewrite = calibrated_features(slope=2.0).rewrite(source, [BANK], math.log(0.6))
+    assert rewrite.confidence == pytest.approx(0.36 / (0.36 + 0.16))
+
+
+@pytest.mark.parametrize(("least", "withheld"), [(0.0, False), (0.24, False), (0.26, True), (1.0, True)])
+def test_a_rewrite_below_the_least_confidence_is_withheld(least: float, withheld: bool) -> None:
+    features = calibrated_features(min_confidence=least)
+    source = encode("西安", " 明天\u3000吗")
+    rewrite = features.rewrite(source, [BANK, BANK + 2], math.log(0.25), [0.9, 0.1])
+    assert rewrite.text == "西安明天"
+    trusted = features.trusted(source, rewrite)
+    if withheld:
+        whole = Span(0, 5, Origin.UTTERANCE, 1, 0, 5)
+        assert trusted == Rewrite(" 明天\u3000吗", (whole,), pytest.approx(0.75))
+    else:
+        assert trusted is rewrite
+
+
+def test_a_rewrite_as_sure_as_the_least_confidence_is_given() -> None:
+    features = calibrated_features(min_confidence=0.25)
+    source = encode("西安", "明天")
+    rewrite = Rewrite("西安明天", (), 0.25)
+    assert features.trusted(source, rewrite) is rewrite
+
+
+@pytest.mark.parametrize("log_prob", [-9.0, -0.1])
+def test_an_answer_that_changes_nothing_is_never_withheld(log_prob: float) -> None:
+    features = calibrated_features(slope=0.5, intercept=-1.0, min_confidence=1.0)
+    source = encode("西安", "明天 吗")
+    rewrite = features.rewrite(source, source.utterance_positions, log_prob, [0.1, 0.2])
+    assert features.trusted(source, rewrite) is rewrite
 
 
 def test_an_unchanged_rewrite_of_nothing_has_no_span() -> None:

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from rewriter.layers import Attention, DecoderLayer, EncoderLayer, KeysValues, masked_softmax, sinusoid
+from rewriter.layers import Attention, DecoderLayer, EncoderLayer, KeysValues, Sides, masked_softmax, sinusoid
 
 
 def _random(*shape: int, seed: int = 0) -> np.ndarray:
@@ -95,16 +95,8 @@ UTTERANCE = np.array([[[False, False, True, True]]])
 
 def _contexts(layer: DecoderLayer, memory: np.ndarray, history_mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x = _random(1, 2, 8, seed=5)
-    causal_mask = np.tril(np.ones((1, 2, 2), bool))
-    output = layer(
-        x,
-        layer.project(x),
-        causal_mask,
-        layer.history_attention.project(memory),
-        history_mask,
-        layer.utterance_attention.project(memory),
-        UTTERANCE,
-    )
+    history, utterance = layer.history_attention.project(memory), layer.utterance_attention.project(memory)
+    output = layer(x, Sides(history, utterance, history_mask, UTTERANCE))
     return np.array(output.history_context), np.array(output.utterance_context)
 
 

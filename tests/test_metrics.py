@@ -13,7 +13,15 @@ from importlib.metadata import version
 
 import pytest
 
-from rewriter.metrics import metric_tokens, negative_em, restoration_edits, score
+from rewriter.metrics import (
+    exact_match,
+    join_tokens,
+    metric_tokens,
+    negative_em,
+    restoration_counts,
+    restoration_edits,
+    score,
+)
 
 KEYS = ["em", "bleu1", "bleu2", "bleu4", "rouge1", "rouge2", "rougeL", "f1", "f2", "f3"]
 
@@ -101,6 +109,15 @@ def test_exact_match_is_the_share_of_equal_lines_whatever_their_case_and_spaces(
     references = ["小猫吃鱼", "我要写Python", "好的吧", "天冷吗"]
     rewrites = ["小猫吃鱼", "我要 写python ", "好吧", "天热吗"]
     assert score(references, references, rewrites)["em"] == 2 / 4
+
+
+def test_any_of_several_references_is_an_exact_match() -> None:
+    assert exact_match(["小猫吃鱼", "小猫吃Python"], "小猫 吃python")
+    assert not exact_match(["小猫吃鱼", "小猫吃Python"], "小猫吃")
+
+
+def test_an_empty_rewrite_is_no_exact_match_even_of_an_empty_reference() -> None:
+    assert not exact_match(["小猫吃鱼", " "], "")
 
 
 def test_negative_exact_match_is_the_share_of_utterances_returned_untouched() -> None:
@@ -283,6 +300,19 @@ def test_restoration_f_of_a_copied_utterance_is_zero() -> None:
     assert [scores["f1"], scores["f2"], scores["f3"]] == [0.0, 0.0, 0.0]
 
 
+def test_restoration_f_follows_from_the_counts_of_the_lines() -> None:
+    lines = list(zip(*random_corpus(), strict=True))
+    scores = score(*random_corpus())
+    for order, counts in enumerate(zip(*(restoration_counts(*line) for line in lines), strict=True), start=1):
+        common, in_rewrites, in_references = (sum(column) for column in zip(*counts, strict=True))
+        assert 0 < common < in_rewrites
+        assert scores[f"f{order}"] == 2 * common / (in_rewrites + in_references)
+
+
+def test_restoration_counts_of_a_line_with_nothing_to_restore_are_zero() -> None:
+    assert restoration_counts("那天冷吗", "天冷吗", "北京天冷吗") == ((0, 0, 0),) * 3
+
+
 # --- the corpus as a whole --------------------------------------------------------------------------------------------
 
 
@@ -361,6 +391,7 @@ def test_an_utterance_word_that_the_rewrite_loses_is_missed() -> None:
 
 
 def test_edits_put_a_space_only_between_latin_words() -> None:
+    assert join_tokens(["用", "python", "3", "写", "ok"]) == "用python 3写ok"
     edits = restoration_edits("天气怎么样", "New York天气怎么样", "天气怎么样")
     assert edits.missed == ["new york"]
 

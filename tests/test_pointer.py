@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 from rewriter.layers import DecoderOutput
-from rewriter.pointer import Pointer, copy_log_probs
+from rewriter.pointer import Pointer, token_log_probs
 from rewriter.vocabulary import EOT
 
 FLOOR = np.log(1e-9)
@@ -58,14 +58,14 @@ def test_two_history_words_and_two_utterance_words_by_hand() -> None:
     A: 3/4 * 1/4 = 3/16;  C: 1/4 * 1/2 = 2/16;  B: 3/4 * 3/4 + 1/4 * 1/2 = 11/16, at both of its positions.
     """
     pointer = _constant_pointer(gate=0.75, bonuses=(1, 1, 1))
-    keys = pointer.project(_memory([1, 3, 1, 1]))
-    attention, gate = pointer(
+    keys = pointer.project(_memory([1, 3, 1, 1]), {})
+    written = pointer(
         _output(1, 1, 4), keys, _is(0, 1, size=4), _is(2, 3, size=4), _is(*NOWHERE, size=4), _is(*NOWHERE, size=4)
     )
-    np.testing.assert_allclose(np.array(attention)[0, 0], [3 / 16, 9 / 16, 1 / 8, 1 / 8], rtol=1e-5)
-    np.testing.assert_allclose(np.array(gate), [[0.75]], rtol=1e-6)
+    np.testing.assert_allclose(np.array(written.copied)[0, 0], [3 / 16, 9 / 16, 1 / 8, 1 / 8], rtol=1e-5)
+    np.testing.assert_allclose(np.array(written.history_gate), [[0.75]], rtol=1e-6)
     words = np.array([0, 1, 2, 1])
-    log_probs = copy_log_probs(attention, (words[:, None] == words[None]).astype(np.float32)[None])
+    log_probs = token_log_probs(written, (words[:, None] == words[None]).astype(np.float32)[None])
     np.testing.assert_allclose(np.exp(np.array(log_probs))[0, 0], [3 / 16, 11 / 16, 2 / 16, 11 / 16], rtol=1e-5)
 
 
@@ -75,7 +75,7 @@ def test_the_next_position_and_the_frontier_get_their_bonuses_by_hand() -> None:
     Next is 1: history 1 : 2 : 1. Frontier is 4: utterance 1 : 5. Next is 4 as well: utterance 1 : 15.
     """
     pointer = _constant_pointer(gate=0.5, bonuses=(2, 3, 5))
-    keys = pointer.project(_memory([1, 1, 1, 1, 1]))
+    keys = pointer.project(_memory([1, 1, 1, 1, 1]), {})
 
     def attention(is_next: np.ndarray, is_frontier: np.ndarray) -> np.ndarray:
         masks = _is(0, 1, 2, size=5), _is(3, 4, size=5)
@@ -128,7 +128,7 @@ def test_the_pointer_is_its_numpy_twin(copy_state: bool) -> None:
     history_mask = np.array([[[1, 1, 0, 0, 0]], [[1, 0, 1, 0, 0]], [[0, 0, 0, 0, 0]]], bool)
     utterance_mask = np.array([[[0, 0, 1, 1, 0]], [[0, 0, 0, 1, 1]], [[1, 1, 1, 0, 0]]], bool)
     marks = rng.random((2, 3, 2, 5)) < 0.4
-    found = pointer(output, pointer.project(memory), history_mask, utterance_mask, marks[0], marks[1])
+    found = pointer(output, pointer.project(memory, {}), history_mask, utterance_mask, marks[0], marks[1])
     expected = _twin(pointer, output, memory, (history_mask, utterance_mask), marks)
     np.testing.assert_allclose(np.array(found[0]), expected[0], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(np.array(found[1]), expected[1], rtol=1e-4)

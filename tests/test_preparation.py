@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ from rewriter.conversation import Conversation, Example
 from rewriter.corpus import read_corpus
 from rewriter.dataset import PreparedExamples
 from rewriter.features import ARRAY_NAMES, Features
-from rewriter.preparation import encode_examples, prepare
-from rewriter.tokenizer import Granularity
+from rewriter.preparation import RememberingTokenizer, encode_examples, prepare
+from rewriter.tokenizer import Granularity, Token, Tokenizer
 from rewriter.vocabulary import Vocabulary
 
 VALIDATION = [
@@ -91,7 +92,7 @@ def report(directory: Path) -> dict[str, int]:
 
 
 def test_every_file_is_written(prepared: Path) -> None:
-    training = {"train", "train_untouched", "train_topic_changes", "train_variants", "pretraining"}
+    training = {"train", "train_untouched", "train_topic_changes", "train_variants", "train_swapped", "pretraining"}
     parts = training | {"validation", "validation_untouched"}
     texts = {"words.txt", "characters.txt", "features.json", "report.json"}
     assert {path.name for path in prepared.iterdir()} == {f"{part}.npz" for part in parts} | texts
@@ -141,7 +142,7 @@ def test_untouched_examples_copy_their_own_utterance(prepared: Path) -> None:
 
 def test_no_validation_example_is_among_those_of_training(prepared: Path) -> None:
     held_out = {*rows(prepared, "validation"), *rows(prepared, "validation_untouched")}
-    for name in ("train", "train_untouched", "train_variants", "pretraining"):
+    for name in ("train", "train_untouched", "train_variants", "train_swapped", "pretraining"):
         assert held_out.isdisjoint(rows(prepared, name))
 
 
@@ -247,8 +248,112 @@ def test_another_process_prepares_the_same_files(tmp_path: Path) -> None:
     first, second = outputs
     for name in ("words.txt", "characters.txt", "features.json", "report.json"):
         assert (first / name).read_bytes() == (second / name).read_bytes()
-    for name in ("train", "train_variants", "pretraining"):
+    for name in ("train", "train_variants", "train_swapped", "pretraining"):
         assert list(rows(first, name)) == list(rows(second, name))
+
+
+EXTRA = [
+    {
+        "history": ["杭州好玩吗", "西湖很美"],
+        "utterance": "怎么去",
+        "rewrite": ["怎么去杭州", "怎么去西湖"],
+        "kind": "omission",
+    },
+    {"history": ["苏州好玩吗"], "utterance": "什么时候去好", "rewrite": ["什么时候去苏州好"]},
+    {"history": ["你在干嘛"], "utterance": "晚上好", "rewrite": ["晚上好"], "kind": "greeting"},
+]
+HELD_OUT = {"history": ["周末去香山吗", "香山人多"], "utterance": "哪里人少", "rewrite": ["香山里哪里人少"]}
+
+
+def write_extra(directory: Path, *records: dict[str, Any]) -> Path:
+    path = directory / "extra.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def test_further_corpora_make_parts_of_their_own_and_change_no_other(prepared: Path, tmp_path: Path) -> None:
+    paths = [write_corpus(tmp_path, LINES), write_extra(tmp_path, *EXTRA), tmp_path / "more.txt"]
+    paths[2].write_text("你有狗吗\t有一只\t多大了\t狗多大了\n" + BAD, encoding="utf-8")
+    counts = prepare(
+        paths[0],
+        tmp_path / "out",
+        extra_paths=paths[1:],
+        dialogue_paths=[write_dialogues(tmp_path)],
+        validation_lines=len(VALIDATION),
+        config=CONFIG,
+    )
+    assert (counts["extra"], counts["extra_untouched"], counts["lines"]) == (4, 3, len(LINES))
+    made = {path.name for path in (tmp_path / "out").iterdir()} - {path.name for path in prepared.iterdir()}
+    assert made == {"extra.npz", "extra_untouched.npz", "extra_swapped.npz"}
+    for name in ("words.txt", "characters.txt", "features.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (prepared / name).read_bytes()
+    for path in prepared.glob("*.npz"):
+        assert list(rows(tmp_path / "out", path.stem)) == list(rows(prepared, path.stem))
+    assert "苏州" not in Vocabulary.load(tmp_path / "out").words
+
+
+def test_a_further_corpus_teaches_nothing_that_is_held_out(tmp_path: Path) -> None:
+    # The same conversation with another rewrite, and a rewrite that is the utterance of another example.
+    complete = {"history": EXTRA[0]["history"], "utterance": "怎么去杭州", "rewrite": ["怎么去杭州"]}
+    corpus = write_corpus(tmp_path, [*TRAINING, *VALIDATION])
+    extra = write_extra(tmp_path, *EXTRA, HELD_OUT, complete)
+    counts = prepare(corpus, tmp_path / "out", extra_paths=[extra], validation_lines=2, config=CONFIG, seed=3)
+    assert (counts["extra"], counts["extra_untouched"]) == (4, 1)
+    # Nor is what is held out taught with another name in it.
+    features = features_of(tmp_path / "out")
+    renamed = [Conversation((f"周末去{place}吗", f"{place}人多"), "哪里人少") for place in ("杭州", "苏州")]
+    swapped = {row[0] for row in rows(tmp_path / "out", "extra_swapped")}
+    assert swapped.isdisjoint(features.encode(conversation).word_ids.tobytes() for conversation in renamed)
+    assert swapped
+
+
+def test_swapped_examples_have_the_names_of_other_examples(tmp_path: Path) -> None:
+    lines = ["杭州好玩吗\t很好玩\t怎么去\t怎么去杭州", "苏州好吗\t很好\t多少钱\t苏州多少钱"]
+    swapped = ["苏州好玩吗\t很好玩\t怎么去\t怎么去苏州", "杭州好吗\t很好\t多少钱\t杭州多少钱"]
+    prepare(write_corpus(tmp_path, [*lines, *VALIDATION]), tmp_path / "out", validation_lines=2, config=CONFIG)
+    features = features_of(tmp_path / "out")
+    expected = {features.encode(e.conversation).word_ids.tobytes() for e in examples_of(swapped, tmp_path)}
+    assert {row[0] for row in rows(tmp_path / "out", "train_swapped")} == expected
+
+
+# Remembering tokens
+
+
+def test_each_turn_is_cut_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut: Counter[str] = Counter()
+    tokenize = Tokenizer.tokenize
+
+    def counting(self: Tokenizer, text: str) -> list[Token]:
+        cut[text] += 1
+        return tokenize(self, text)
+
+    monkeypatch.setattr(Tokenizer, "tokenize", counting)
+    dialogues = write_dialogues(tmp_path)
+    prepare(write_corpus(tmp_path, LINES), tmp_path / "out", dialogue_paths=[dialogues], validation_lines=2)
+    assert len(cut) > 20
+    assert set(cut.values()) == {1}
+
+
+@pytest.mark.parametrize("granularity", Granularity)
+def test_what_is_remembered_is_what_is_cut_whatever_is_done_with_it(granularity: Granularity) -> None:
+    remembering, tokenizer = RememberingTokenizer(granularity), Tokenizer(granularity)
+    for text in ("西安明天有雨吗", "", "iPhone15好用吗") * 2:
+        found = remembering.tokenize(text)
+        assert found == tokenizer.tokenize(text)
+        found.clear()
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rewriter.preparation._REMEMBERED_TURNS", 2)
+    tokenizer = RememberingTokenizer()
+    for text in ("一", "二", "三", "二", "一"):
+        tokenizer.tokenize(text)
+    kept = tokenizer._remembered.cache_info()
+    assert (kept.currsize, kept.hits, kept.misses) == (2, 1, 4)
+
+
+def test_the_features_of_a_service_remember_nothing_that_was_said(prepared: Path) -> None:
+    assert type(features_of(prepared).tokenizer) is Tokenizer
 
 
 def test_words_of_the_dialogues_are_in_the_vocabulary(prepared: Path) -> None:

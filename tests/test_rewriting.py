@@ -3,16 +3,17 @@ import threading
 
 import numpy as np
 import pytest
-from front import FakeBackend, failing_with, first_word_and_utterance, hypothesis, rewriting
-from saved_models import FINGERPRINT
+from front import MANIFEST, FakeBackend, failing_with, first_word_and_utterance, hypothesis, rewriting
+from saved_models import FEATURES, FINGERPRINT, VOCABULARY
 
+from rewriter.config import Calibration
 from rewriter.conversation import Conversation, Origin, Span
-from rewriter.features import Source
+from rewriter.features import Features, Source
 from serving.answer import Outcome, PassthroughReason
 from serving.backend import BackendError, BackendUnavailable, BrokenAnswer, Prediction
 from serving.conversion import to_answer, to_response
 from serving.errors import CODES
-from serving.rewriting import REASONS, CannotRewrite
+from serving.rewriting import REASONS, CannotRewrite, Rewriting
 from serving.signatures import read_predictions
 
 WEATHER = Conversation(("西安今天的天气怎么样",), "明天有雨吗")
@@ -89,6 +90,39 @@ async def test_alternatives_differ_from_the_answer_and_from_each_other() -> None
     assert [alternative.score for alternative in everything.alternatives] == [-0.5, -0.5]
     one = await service.rewrite(WEATHER, max_alternatives=1)
     assert [alternative.text for alternative in one.alternatives] == ["明天有雨吗"]
+
+
+def withholding(backend: FakeBackend, **calibration: float) -> Rewriting:
+    """As ``rewriting``, with a model that was calibrated."""
+    features = Features(FEATURES.model_copy(update={"calibration": Calibration(**calibration)}), VOCABULARY)
+    return Rewriting(features, backend, MANIFEST.model, default_deadline_seconds=10, deadline_margin_seconds=0)
+
+
+@pytest.mark.asyncio
+async def test_a_rewrite_that_the_model_is_not_sure_of_is_withheld() -> None:
+    """The turn comes back as it was: no passthrough, for nothing went wrong."""
+    service = withholding(FakeBackend(), min_confidence=0.7)
+    answer = await service.rewrite(WEATHER, max_alternatives=5)
+    assert (answer.text, answer.outcome, answer.reason) == ("明天有雨吗", Outcome.UNCHANGED, None)
+    assert answer.spans == (Span(0, 5, Origin.UTTERANCE, 1, 0, 5),)
+    assert answer.confidence == pytest.approx(1 - math.exp(-0.5))
+    assert await service.rewrite_or_pass_through(WEATHER, max_alternatives=5) == answer
+
+
+@pytest.mark.asyncio
+async def test_a_rewrite_that_the_model_is_sure_enough_of_is_given_with_the_calibrated_confidence() -> None:
+    answer = await withholding(FakeBackend(), intercept=1.0, min_confidence=0.7).rewrite(WEATHER)
+    assert (answer.text, answer.outcome) == ("西安明天有雨吗", Outcome.REWRITTEN)
+    odds = math.e * math.exp(-0.5) / (1 - math.exp(-0.5))
+    assert answer.confidence == pytest.approx(odds / (1 + odds))
+
+
+@pytest.mark.asyncio
+async def test_a_turn_that_the_model_repeats_keeps_its_confidence_however_low() -> None:
+    backend = FakeBackend(lambda source: Prediction((hypothesis(source.utterance_positions, log_prob=-5.0),)))
+    answer = await withholding(backend, min_confidence=1.0).rewrite(WEATHER)
+    assert (answer.text, answer.outcome) == ("明天有雨吗", Outcome.UNCHANGED)
+    assert answer.confidence == pytest.approx(math.exp(-5.0))
 
 
 @pytest.mark.asyncio

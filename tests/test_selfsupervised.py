@@ -4,12 +4,15 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rewriter.conversation import Example
-from rewriter.selfsupervised import _PEOPLE, _PLACES, _THINGS, ExampleMaker, is_content_word
-from rewriter.tokenizer import Tokenizer
+from rewriter.selfsupervised import _PEOPLE, _PLACES, _THINGS, ExampleMaker, _shared_phrases, is_content_word
+from rewriter.tokenizer import Token, Tokenizer
 
 TOKENIZER = Tokenizer()
+WORDS = st.sampled_from(("钢琴", "上海", "的", "在"))
 PRONOUNS = {*_PEOPLE, *_PLACES, *_THINGS}
 DIALOGUES = [
     ["周末想去爬香山", "香山的红叶现在好看吗？", "红叶最好看的时候是十月底。", "那十月底我们去香山看红叶吧"],
@@ -35,24 +38,47 @@ def squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-def phrases_taken_out(example: Example) -> set[tuple[str, str]]:
-    """All the (phrase, what stands in its place) that turn the reference into the utterance."""
+def with_a_gap(text: str, said: Sequence[str]) -> set[str]:
+    """The text with any phrase that stands in the history taken out, or a pronoun in its place."""
+    ranges = [(start, end) for start in range(len(text)) for end in range(start + 1, len(text) + 1)]
+    taken_out = [(start, end) for start, end in ranges if any(text[start:end] in turn for turn in said)]
+    return {text[:start] + gap + text[end:] for start, end in taken_out for gap in ("", *PRONOUNS)}
+
+
+def number_of_gaps(example: Example) -> int:
+    """How many phrases of the history were taken out, as few as will explain it; 9 if more than two."""
+    said = [squeezed(turn) for turn in example.conversation.history]
     utterance, reference = squeezed(example.conversation.utterance), squeezed(example.reference)
-    found = set()
-    for gap in ("", *PRONOUNS):
-        size = len(reference) - len(utterance) + len(gap)
-        for start in range(len(reference) - size + 1 if size > 0 else 0):
-            if reference[:start] + gap + reference[start + size :] == utterance:
-                found.add((reference[start : start + size], gap))
-    return found
+    if utterance == reference:
+        return 0
+    once = with_a_gap(reference, said)
+    if utterance in once:
+        return 1
+    return 2 if any(utterance in with_a_gap(text, said) for text in once) else 9
 
 
 def test_what_was_taken_out_stands_in_the_history() -> None:
     changed = [example for example in make(rounds=20) if example.conversation.utterance != example.reference]
     assert len(changed) > 200
-    for example in changed:
-        said = [squeezed(turn) for turn in example.conversation.history]
-        assert any(phrase in turn for phrase, _ in phrases_taken_out(example) for turn in said), example
+    gaps = [number_of_gaps(example) for example in changed]
+    assert set(gaps) == {1, 2}
+    assert 0.02 < gaps.count(2) / len(gaps) < 0.2
+
+
+def test_two_phrases_are_left_out_at_times() -> None:
+    maker = ExampleMaker(TOKENIZER, seed=4, pronoun_share=0.0)
+    made = [maker.corrupt(["我喜欢钢琴", "我住在上海"], "钢琴在上海多少钱") for _ in range(400)]
+    utterances = [example.conversation.utterance for example in made if example]
+    assert {example.reference for example in made if example} == {"钢琴在上海多少钱"}
+    assert set(utterances) == {"在上海多少钱", "钢琴多少钱", "钢琴在多少钱", "在多少钱", "多少钱"}
+    both = sum("钢琴" not in utterance and "上海" not in utterance for utterance in utterances)
+    assert both / 400 == pytest.approx(0.15, abs=0.06)
+
+
+def test_where_a_second_phrase_would_leave_nothing_one_is_left_out() -> None:
+    maker = ExampleMaker(TOKENIZER, seed=4, pronoun_share=0.0)
+    made = [maker.corrupt(["钢琴", "上海"], "上海钢琴") for _ in range(100)]
+    assert {example.conversation.utterance for example in made if example} == {"上海", "钢琴"}
 
 
 def test_something_of_the_reference_is_always_left() -> None:
@@ -149,11 +175,32 @@ def test_a_conversation_that_shares_nothing_makes_no_examples(turns: list[str]) 
     assert list(ExampleMaker(TOKENIZER, seed=1).from_dialogue(turns, most=5)) == []
 
 
-def test_history_holds_one_to_four_turns() -> None:
-    turns = [f"第{n}次去香山看红叶" for n in "一二三四五六七八"]
+def test_history_holds_one_to_eight_turns_mostly_two() -> None:
+    turns = [f"第{n}次去香山看红叶" for n in "一二三四五六七八九十"]
     maker = ExampleMaker(TOKENIZER, seed=1)
-    lengths = {len(e.conversation.history) for _ in range(30) for e in maker.from_dialogue(turns, most=7)}
-    assert lengths == {1, 2, 3, 4}
+    made = [e for _ in range(40) for e in maker.from_dialogue(turns, most=9)]
+    lengths = [len(e.conversation.history) for e in made]
+    assert set(lengths) == set(range(1, 9))
+    assert lengths.count(2) > len(lengths) / 2
+    for example in made:
+        # Those just before the reference, in their order.
+        said = turns[: turns.index(example.reference)]
+        assert list(example.conversation.history) == said[-len(example.conversation.history) :]
+
+
+@settings(max_examples=200, deadline=None)
+@given(words=st.lists(WORDS, max_size=7), said=st.lists(st.lists(WORDS, max_size=7), max_size=3))
+def test_shared_phrases_are_all_those_that_stand_in_one_turn_and_mean_something(
+    words: list[str], said: list[list[str]]
+) -> None:
+    expected = [
+        (start, end)
+        for start in range(len(words))
+        for end in range(start + 1, len(words) + 1)
+        if any(map(is_content_word, words[start:end]))
+        and any(turn[place : place + end - start] == words[start:end] for turn in said for place in range(len(turn)))
+    ]
+    assert _shared_phrases([Token(word, 0, 1) for word in words], said) == expected
 
 
 def test_turns_are_cut_at_their_punctuation_and_lose_it() -> None:

@@ -130,7 +130,12 @@ async def test_bytes_that_are_no_message_are_an_invalid_argument(wire: bytes) ->
 async def test_a_message_beyond_the_size_limit_is_refused() -> None:
     async with front(FakeBackend(), max_message_bytes=2048) as served:
         error = await error_of(served.stub.Rewrite(request(history=["长" * 1000])))
-    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        enormous = await error_of(served.stub.Rewrite(request(history=["长" * 2000])))
+        labels = {"method": "Rewrite", "code": "RESOURCE_EXHAUSTED"}
+        registry = served.server.observability.metrics.registry
+        assert registry.get_sample_value("rewriter_calls_total", labels) == 2
+    assert error.code() is enormous.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert error.details().startswith("expected a message of at most 2048 bytes, found 30")
 
 
 TROUBLE = [
@@ -294,13 +299,16 @@ async def test_the_log_has_one_line_of_facts_per_call_and_no_text(caplog: pytest
         await error_of(served.stub.Rewrite(request(utterance="")))
         await served.stub.BatchRewrite(pb.BatchRewriteRequest(requests=[request(), request(utterance="")]))
         await health_of(served)
-    lines = [json.loads(record.message) for record in caplog.records if record.name == "serving.requests"]
+    lines: list[dict[str, Any]] = [vars(each)["facts"] for each in caplog.records if each.name == "serving.requests"]
     assert [(line["method"], line["code"]) for line in lines] == [
         ("Rewrite", "OK"),
         ("Rewrite", "INVALID_ARGUMENT"),
         ("BatchRewrite", "OK"),
     ]
     assert lines[0]["milliseconds"] > 0
+    assert lines[0]["bytes"] == request(request_id="r-1").ByteSize()
+    assert lines[0]["caller"].startswith("ipv4:127.0.0.1")
+    assert 0 < lines[0]["stage_milliseconds"]["tokenise"] < lines[0]["stage_milliseconds"]["turn"]
     assert {key: lines[0][key] for key in ("request_id", "rewrites", "turns", "characters", "outcomes", "reasons")} == {
         "request_id": "r-1",
         "rewrites": 1,
@@ -310,7 +318,7 @@ async def test_the_log_has_one_line_of_facts_per_call_and_no_text(caplog: pytest
         "reasons": {},
     }
     assert lines[2]["outcomes"] == {"REWRITTEN": 1, "ERROR": 1}
-    assert not any(text in caplog.text for text in (*HISTORY, UTTERANCE))
+    assert not any(text in f"{caplog.text} {lines}" for text in (*HISTORY, UTTERANCE))
 
 
 async def test_text_is_logged_only_where_an_operator_asks_for_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -390,7 +398,7 @@ async def test_reflection_lists_the_services() -> None:
 
 async def test_a_saved_model_is_served_from_its_newest_version(model_dir: Path) -> None:
     (model_dir / "latest").mkdir(exist_ok=True)
-    server = create(ServerSettings(model_dir=model_dir, port=0))
+    server = create(ServerSettings(model_dir=model_dir, port=0, default_deadline_seconds=30))
     target = f"127.0.0.1:{await server.start()}"
     async with AsyncRewriter(target, timeout_seconds=10) as rewriter:
         before = await rewriter.rewrite(HISTORY, UTTERANCE)
@@ -467,7 +475,7 @@ async def test_a_model_that_does_not_fit_together_is_not_served(
 async def test_a_server_process_serves_until_it_is_told_to_stop(model_dir: Path) -> None:
     program = (
         "from pathlib import Path; from serving.config import ServerSettings; from serving.server import run; "
-        f"run(ServerSettings(model_dir=Path({str(model_dir)!r}), port=0))"
+        f"run(ServerSettings(model_dir=Path({str(model_dir)!r}), port=0, metrics=dict(port=0)))"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stderr=asyncio.subprocess.PIPE)
     assert process.stderr is not None

@@ -62,9 +62,16 @@ def test_every_violation_is_named_at_once() -> None:
 
 
 def test_a_hostile_request_gets_a_short_list_without_its_text() -> None:
-    found = violations(history=["百年孤独百年孤独"] * 10_000)
+    many = SETTINGS.model_copy(update={"max_history_turns": 9_999})
+    with pytest.raises(InvalidRequest) as raised:
+        check_request(pb.RewriteRequest(utterance="明天呢", history=["百年孤独百年孤独"] * 10_000), many)
+    found = {violation.field: violation.description for violation in raised.value.violations}
     assert len(found) == 8
     assert "百年孤独" not in repr(found)
+
+
+def test_turns_beyond_the_number_of_turns_are_not_looked_at() -> None:
+    assert set(violations(history=[""] * 3 + ["一二三四五六七"])) == {"history"}
 
 
 def test_lengths_count_code_points_not_bytes() -> None:

@@ -33,6 +33,13 @@ VOCABULARY = Vocabulary(
     SPECIAL_WORDS + WORDS, SPECIAL_CHARACTERS + tuple(sorted(set("".join((*WORDS, "梅西", "红楼梦")))))
 )
 
+# The eight models of the paper: changes to ``model_config``.
+FAMILY: tuple[dict[str, Any], ...] = tuple(
+    {"architecture": architecture, "output": output}
+    for architecture in ("transformer", "lstm")
+    for output in ("gen", "ptr_net", "ptr_gen", "ptr_lambda")
+)
+
 
 @lru_cache(maxsize=1)
 def features() -> Features:

@@ -24,47 +24,47 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19serving/pb/rewriter.proto\x12\x0brewriter.v1\"\x92\x01\n\x0eRewriteRequest\x12\x0f\n\x07history\x18\x01 \x03(\t\x12\x11\n\tutterance\x18\x02 \x01(\t\x12\x18\n\x10max_alternatives\x18\x03 \x01(\x05\x12.\n\x0c\x66\x61ilure_mode\x18\x04 \x01(\x0e\x32\x18.rewriter.v1.FailureMode\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"\xba\x02\n\x0fRewriteResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12%\n\x07outcome\x18\x02 \x01(\x0e\x32\x14.rewriter.v1.Outcome\x12:\n\x12passthrough_reason\x18\x03 \x01(\x0e\x32\x1e.rewriter.v1.PassthroughReason\x12\x12\n\nconfidence\x18\x04 \x01(\x01\x12 \n\x05spans\x18\x05 \x03(\x0b\x32\x11.rewriter.v1.Span\x12.\n\x0c\x61lternatives\x18\x06 \x03(\x0b\x32\x18.rewriter.v1.Alternative\x12\x19\n\x11history_truncated\x18\x07 \x01(\x08\x12!\n\x05model\x18\x08 \x01(\x0b\x32\x12.rewriter.v1.Model\x12\x12\n\nrequest_id\x18\t \x01(\t\"\x7f\n\x04Span\x12\r\n\x05start\x18\x01 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x05\x12#\n\x06origin\x18\x03 \x01(\x0e\x32\x13.rewriter.v1.Origin\x12\x0c\n\x04turn\x18\x04 \x01(\x05\x12\x14\n\x0csource_start\x18\x05 \x01(\x05\x12\x12\n\nsource_end\x18\x06 \x01(\x05\"`\n\x0b\x41lternative\x12\x0c\n\x04text\x18\x01 \x01(\t\x12 \n\x05spans\x18\x02 \x03(\x0b\x32\x11.rewriter.v1.Span\x12\x12\n\nconfidence\x18\x03 \x01(\x01\x12\r\n\x05score\x18\x04 \x01(\x01\"F\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x1e\n\x16vocabulary_fingerprint\x18\x03 \x01(\t\"D\n\x13\x42\x61tchRewriteRequest\x12-\n\x08requests\x18\x01 \x03(\x0b\x32\x1b.rewriter.v1.RewriteRequest\"H\n\x14\x42\x61tchRewriteResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.rewriter.v1.BatchRewriteResult\"|\n\x12\x42\x61tchRewriteResult\x12\x30\n\x08response\x18\x01 \x01(\x0b\x32\x1c.rewriter.v1.RewriteResponseH\x00\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x19.rewriter.v1.RewriteErrorH\x00\x42\x08\n\x06result\"A\n\x0cRewriteError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"D\n\x14StreamRewriteRequest\x12,\n\x07request\x18\x01 \x01(\x0b\x32\x1b.rewriter.v1.RewriteRequest\"\x93\x01\n\x15StreamRewriteResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x30\n\x08response\x18\x02 \x01(\x0b\x32\x1c.rewriter.v1.RewriteResponseH\x00\x12*\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x19.rewriter.v1.RewriteErrorH\x00\x42\x08\n\x06result\"\x15\n\x13GetModelInfoRequest\"\xba\x02\n\x14GetModelInfoResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.rewriter.v1.Model\x12\x19\n\x11max_source_tokens\x18\x02 \x01(\x05\x12\x1c\n\x14max_utterance_tokens\x18\x03 \x01(\x05\x12\x1e\n\x16max_history_turns_read\x18\x04 \x01(\x05\x12\x19\n\x11max_history_turns\x18\x05 \x01(\x05\x12\x1b\n\x13max_turn_characters\x18\x06 \x01(\x05\x12 \n\x18max_utterance_characters\x18\x07 \x01(\x05\x12\x18\n\x10max_alternatives\x18\x08 \x01(\x05\x12\x17\n\x0fmax_batch_items\x18\t \x01(\x05\x12\x19\n\x11max_message_bytes\x18\n \x01(\x05*a\n\x0b\x46\x61ilureMode\x12\x1c\n\x18\x46\x41ILURE_MODE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x46\x41ILURE_MODE_PASSTHROUGH\x10\x01\x12\x16\n\x12\x46\x41ILURE_MODE_ERROR\x10\x02*i\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n\x11OUTCOME_REWRITTEN\x10\x01\x12\x15\n\x11OUTCOME_UNCHANGED\x10\x02\x12\x17\n\x13OUTCOME_PASSTHROUGH\x10\x03*\x99\x02\n\x11PassthroughReason\x12\"\n\x1ePASSTHROUGH_REASON_UNSPECIFIED\x10\x00\x12(\n$PASSTHROUGH_REASON_MODEL_UNAVAILABLE\x10\x01\x12\x1f\n\x1bPASSTHROUGH_REASON_DEADLINE\x10\x02\x12!\n\x1dPASSTHROUGH_REASON_OVERLOADED\x10\x03\x12$\n PASSTHROUGH_REASON_BROKEN_ANSWER\x10\x04\x12!\n\x1dPASSTHROUGH_REASON_UNFINISHED\x10\x05\x12)\n%PASSTHROUGH_REASON_UTTERANCE_TOO_LONG\x10\x06*d\n\x06Origin\x12\x16\n\x12ORIGIN_UNSPECIFIED\x10\x00\x12\x12\n\x0eORIGIN_HISTORY\x10\x01\x12\x14\n\x10ORIGIN_UTTERANCE\x10\x02\x12\x18\n\x14ORIGIN_FUNCTION_WORD\x10\x03\x32\xdd\x02\n\x0fRewriterService\x12\x44\n\x07Rewrite\x12\x1b.rewriter.v1.RewriteRequest\x1a\x1c.rewriter.v1.RewriteResponse\x12S\n\x0c\x42\x61tchRewrite\x12 .rewriter.v1.BatchRewriteRequest\x1a!.rewriter.v1.BatchRewriteResponse\x12Z\n\rStreamRewrite\x12!.rewriter.v1.StreamRewriteRequest\x1a\".rewriter.v1.StreamRewriteResponse(\x01\x30\x01\x12S\n\x0cGetModelInfo\x12 .rewriter.v1.GetModelInfoRequest\x1a!.rewriter.v1.GetModelInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19serving/pb/rewriter.proto\x12\x0brewriter.v1\"\xab\x01\n\x0eRewriteRequest\x12\x0f\n\x07history\x18\x01 \x03(\t\x12\x11\n\tutterance\x18\x02 \x01(\t\x12\x18\n\x10max_alternatives\x18\x03 \x01(\x05\x12.\n\x0c\x66\x61ilure_mode\x18\x04 \x01(\x0e\x32\x18.rewriter.v1.FailureMode\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x17\n\x0f\x63onversation_id\x18\x06 \x01(\t\"\xba\x02\n\x0fRewriteResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12%\n\x07outcome\x18\x02 \x01(\x0e\x32\x14.rewriter.v1.Outcome\x12:\n\x12passthrough_reason\x18\x03 \x01(\x0e\x32\x1e.rewriter.v1.PassthroughReason\x12\x12\n\nconfidence\x18\x04 \x01(\x01\x12 \n\x05spans\x18\x05 \x03(\x0b\x32\x11.rewriter.v1.Span\x12.\n\x0c\x61lternatives\x18\x06 \x03(\x0b\x32\x18.rewriter.v1.Alternative\x12\x19\n\x11history_truncated\x18\x07 \x01(\x08\x12!\n\x05model\x18\x08 \x01(\x0b\x32\x12.rewriter.v1.Model\x12\x12\n\nrequest_id\x18\t \x01(\t\"\x7f\n\x04Span\x12\r\n\x05start\x18\x01 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x05\x12#\n\x06origin\x18\x03 \x01(\x0e\x32\x13.rewriter.v1.Origin\x12\x0c\n\x04turn\x18\x04 \x01(\x05\x12\x14\n\x0csource_start\x18\x05 \x01(\x05\x12\x12\n\nsource_end\x18\x06 \x01(\x05\"`\n\x0b\x41lternative\x12\x0c\n\x04text\x18\x01 \x01(\t\x12 \n\x05spans\x18\x02 \x03(\x0b\x32\x11.rewriter.v1.Span\x12\x12\n\nconfidence\x18\x03 \x01(\x01\x12\r\n\x05score\x18\x04 \x01(\x01\"F\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x1e\n\x16vocabulary_fingerprint\x18\x03 \x01(\t\"D\n\x13\x42\x61tchRewriteRequest\x12-\n\x08requests\x18\x01 \x03(\x0b\x32\x1b.rewriter.v1.RewriteRequest\"H\n\x14\x42\x61tchRewriteResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.rewriter.v1.BatchRewriteResult\"|\n\x12\x42\x61tchRewriteResult\x12\x30\n\x08response\x18\x01 \x01(\x0b\x32\x1c.rewriter.v1.RewriteResponseH\x00\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x19.rewriter.v1.RewriteErrorH\x00\x42\x08\n\x06result\"A\n\x0cRewriteError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"D\n\x14StreamRewriteRequest\x12,\n\x07request\x18\x01 \x01(\x0b\x32\x1b.rewriter.v1.RewriteRequest\"\x93\x01\n\x15StreamRewriteResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x30\n\x08response\x18\x02 \x01(\x0b\x32\x1c.rewriter.v1.RewriteResponseH\x00\x12*\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x19.rewriter.v1.RewriteErrorH\x00\x42\x08\n\x06result\"\x15\n\x13GetModelInfoRequest\"\x90\x03\n\x14GetModelInfoResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.rewriter.v1.Model\x12\x19\n\x11max_source_tokens\x18\x02 \x01(\x05\x12\x1c\n\x14max_utterance_tokens\x18\x03 \x01(\x05\x12\x1e\n\x16max_history_turns_read\x18\x04 \x01(\x05\x12\x19\n\x11max_history_turns\x18\x05 \x01(\x05\x12\x1b\n\x13max_turn_characters\x18\x06 \x01(\x05\x12 \n\x18max_utterance_characters\x18\x07 \x01(\x05\x12\x18\n\x10max_alternatives\x18\x08 \x01(\x05\x12\x17\n\x0fmax_batch_items\x18\t \x01(\x05\x12\x19\n\x11max_message_bytes\x18\n \x01(\x05\x12\x1b\n\x13max_stream_requests\x18\x0b \x01(\x05\x12\x1f\n\x17max_answer_milliseconds\x18\x0c \x01(\x05\x12\x16\n\x0eserver_version\x18\r \x01(\t*a\n\x0b\x46\x61ilureMode\x12\x1c\n\x18\x46\x41ILURE_MODE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x46\x41ILURE_MODE_PASSTHROUGH\x10\x01\x12\x16\n\x12\x46\x41ILURE_MODE_ERROR\x10\x02*i\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n\x11OUTCOME_REWRITTEN\x10\x01\x12\x15\n\x11OUTCOME_UNCHANGED\x10\x02\x12\x17\n\x13OUTCOME_PASSTHROUGH\x10\x03*\x99\x02\n\x11PassthroughReason\x12\"\n\x1ePASSTHROUGH_REASON_UNSPECIFIED\x10\x00\x12(\n$PASSTHROUGH_REASON_MODEL_UNAVAILABLE\x10\x01\x12\x1f\n\x1bPASSTHROUGH_REASON_DEADLINE\x10\x02\x12!\n\x1dPASSTHROUGH_REASON_OVERLOADED\x10\x03\x12$\n PASSTHROUGH_REASON_BROKEN_ANSWER\x10\x04\x12!\n\x1dPASSTHROUGH_REASON_UNFINISHED\x10\x05\x12)\n%PASSTHROUGH_REASON_UTTERANCE_TOO_LONG\x10\x06*d\n\x06Origin\x12\x16\n\x12ORIGIN_UNSPECIFIED\x10\x00\x12\x12\n\x0eORIGIN_HISTORY\x10\x01\x12\x14\n\x10ORIGIN_UTTERANCE\x10\x02\x12\x18\n\x14ORIGIN_FUNCTION_WORD\x10\x03\x32\xdd\x02\n\x0fRewriterService\x12\x44\n\x07Rewrite\x12\x1b.rewriter.v1.RewriteRequest\x1a\x1c.rewriter.v1.RewriteResponse\x12S\n\x0c\x42\x61tchRewrite\x12 .rewriter.v1.BatchRewriteRequest\x1a!.rewriter.v1.BatchRewriteResponse\x12Z\n\rStreamRewrite\x12!.rewriter.v1.StreamRewriteRequest\x1a\".rewriter.v1.StreamRewriteResponse(\x01\x30\x01\x12S\n\x0cGetModelInfo\x12 .rewriter.v1.GetModelInfoRequest\x1a!.rewriter.v1.GetModelInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'serving.pb.rewriter_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FAILUREMODE']._serialized_start=1704
-  _globals['_FAILUREMODE']._serialized_end=1801
-  _globals['_OUTCOME']._serialized_start=1803
-  _globals['_OUTCOME']._serialized_end=1908
-  _globals['_PASSTHROUGHREASON']._serialized_start=1911
-  _globals['_PASSTHROUGHREASON']._serialized_end=2192
-  _globals['_ORIGIN']._serialized_start=2194
-  _globals['_ORIGIN']._serialized_end=2294
+  _globals['_FAILUREMODE']._serialized_start=1815
+  _globals['_FAILUREMODE']._serialized_end=1912
+  _globals['_OUTCOME']._serialized_start=1914
+  _globals['_OUTCOME']._serialized_end=2019
+  _globals['_PASSTHROUGHREASON']._serialized_start=2022
+  _globals['_PASSTHROUGHREASON']._serialized_end=2303
+  _globals['_ORIGIN']._serialized_start=2305
+  _globals['_ORIGIN']._serialized_end=2405
   _globals['_REWRITEREQUEST']._serialized_start=43
-  _globals['_REWRITEREQUEST']._serialized_end=189
-  _globals['_REWRITERESPONSE']._serialized_start=192
-  _globals['_REWRITERESPONSE']._serialized_end=506
-  _globals['_SPAN']._serialized_start=508
-  _globals['_SPAN']._serialized_end=635
-  _globals['_ALTERNATIVE']._serialized_start=637
-  _globals['_ALTERNATIVE']._serialized_end=733
-  _globals['_MODEL']._serialized_start=735
-  _globals['_MODEL']._serialized_end=805
-  _globals['_BATCHREWRITEREQUEST']._serialized_start=807
-  _globals['_BATCHREWRITEREQUEST']._serialized_end=875
-  _globals['_BATCHREWRITERESPONSE']._serialized_start=877
-  _globals['_BATCHREWRITERESPONSE']._serialized_end=949
-  _globals['_BATCHREWRITERESULT']._serialized_start=951
-  _globals['_BATCHREWRITERESULT']._serialized_end=1075
-  _globals['_REWRITEERROR']._serialized_start=1077
-  _globals['_REWRITEERROR']._serialized_end=1142
-  _globals['_STREAMREWRITEREQUEST']._serialized_start=1144
-  _globals['_STREAMREWRITEREQUEST']._serialized_end=1212
-  _globals['_STREAMREWRITERESPONSE']._serialized_start=1215
-  _globals['_STREAMREWRITERESPONSE']._serialized_end=1362
-  _globals['_GETMODELINFOREQUEST']._serialized_start=1364
-  _globals['_GETMODELINFOREQUEST']._serialized_end=1385
-  _globals['_GETMODELINFORESPONSE']._serialized_start=1388
-  _globals['_GETMODELINFORESPONSE']._serialized_end=1702
-  _globals['_REWRITERSERVICE']._serialized_start=2297
-  _globals['_REWRITERSERVICE']._serialized_end=2646
+  _globals['_REWRITEREQUEST']._serialized_end=214
+  _globals['_REWRITERESPONSE']._serialized_start=217
+  _globals['_REWRITERESPONSE']._serialized_end=531
+  _globals['_SPAN']._serialized_start=533
+  _globals['_SPAN']._serialized_end=660
+  _globals['_ALTERNATIVE']._serialized_start=662
+  _globals['_ALTERNATIVE']._serialized_end=758
+  _globals['_MODEL']._serialized_start=760
+  _globals['_MODEL']._serialized_end=830
+  _globals['_BATCHREWRITEREQUEST']._serialized_start=832
+  _globals['_BATCHREWRITEREQUEST']._serialized_end=900
+  _globals['_BATCHREWRITERESPONSE']._serialized_start=902
+  _globals['_BATCHREWRITERESPONSE']._serialized_end=974
+  _globals['_BATCHREWRITERESULT']._serialized_start=976
+  _globals['_BATCHREWRITERESULT']._serialized_end=1100
+  _globals['_REWRITEERROR']._serialized_start=1102
+  _globals['_REWRITEERROR']._serialized_end=1167
+  _globals['_STREAMREWRITEREQUEST']._serialized_start=1169
+  _globals['_STREAMREWRITEREQUEST']._serialized_end=1237
+  _globals['_STREAMREWRITERESPONSE']._serialized_start=1240
+  _globals['_STREAMREWRITERESPONSE']._serialized_end=1387
+  _globals['_GETMODELINFOREQUEST']._serialized_start=1389
+  _globals['_GETMODELINFOREQUEST']._serialized_end=1410
+  _globals['_GETMODELINFORESPONSE']._serialized_start=1413
+  _globals['_GETMODELINFORESPONSE']._serialized_end=1813
+  _globals['_REWRITERSERVICE']._serialized_start=2408
+  _globals['_REWRITERSERVICE']._serialized_end=2757
 # @@protoc_insertion_point(module_scope)

@@ -56,18 +56,20 @@ ORIGIN_UTTERANCE: Origin
 ORIGIN_FUNCTION_WORD: Origin
 
 class RewriteRequest(_message.Message):
-    __slots__ = ("history", "utterance", "max_alternatives", "failure_mode", "request_id")
+    __slots__ = ("history", "utterance", "max_alternatives", "failure_mode", "request_id", "conversation_id")
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     UTTERANCE_FIELD_NUMBER: _ClassVar[int]
     MAX_ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
     FAILURE_MODE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_ID_FIELD_NUMBER: _ClassVar[int]
     history: _containers.RepeatedScalarFieldContainer[str]
     utterance: str
     max_alternatives: int
     failure_mode: FailureMode
     request_id: str
-    def __init__(self, history: _Optional[_Iterable[str]] = ..., utterance: _Optional[str] = ..., max_alternatives: _Optional[int] = ..., failure_mode: _Optional[_Union[FailureMode, str]] = ..., request_id: _Optional[str] = ...) -> None: ...
+    conversation_id: str
+    def __init__(self, history: _Optional[_Iterable[str]] = ..., utterance: _Optional[str] = ..., max_alternatives: _Optional[int] = ..., failure_mode: _Optional[_Union[FailureMode, str]] = ..., request_id: _Optional[str] = ..., conversation_id: _Optional[str] = ...) -> None: ...
 
 class RewriteResponse(_message.Message):
     __slots__ = ("text", "outcome", "passthrough_reason", "confidence", "spans", "alternatives", "history_truncated", "model", "request_id")
@@ -180,7 +182,7 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "max_source_tokens", "max_utterance_tokens", "max_history_turns_read", "max_history_turns", "max_turn_characters", "max_utterance_characters", "max_alternatives", "max_batch_items", "max_message_bytes")
+    __slots__ = ("model", "max_source_tokens", "max_utterance_tokens", "max_history_turns_read", "max_history_turns", "max_turn_characters", "max_utterance_characters", "max_alternatives", "max_batch_items", "max_message_bytes", "max_stream_requests", "max_answer_milliseconds", "server_version")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MAX_SOURCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_UTTERANCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +193,9 @@ class GetModelInfoResponse(_message.Message):
     MAX_ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_ITEMS_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_STREAM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ANSWER_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     model: Model
     max_source_tokens: int
     max_utterance_tokens: int
@@ -201,4 +206,7 @@ class GetModelInfoResponse(_message.Message):
     max_alternatives: int
     max_batch_items: int
     max_message_bytes: int
-    def __init__(self, model: _Optional[_Union[Model, _Mapping]] = ..., max_source_tokens: _Optional[int] = ..., max_utterance_tokens: _Optional[int] = ..., max_history_turns_read: _Optional[int] = ..., max_history_turns: _Optional[int] = ..., max_turn_characters: _Optional[int] = ..., max_utterance_characters: _Optional[int] = ..., max_alternatives: _Optional[int] = ..., max_batch_items: _Optional[int] = ..., max_message_bytes: _Optional[int] = ...) -> None: ...
+    max_stream_requests: int
+    max_answer_milliseconds: int
+    server_version: str
+    def __init__(self, model: _Optional[_Union[Model, _Mapping]] = ..., max_source_tokens: _Optional[int] = ..., max_utterance_tokens: _Optional[int] = ..., max_history_turns_read: _Optional[int] = ..., max_history_turns: _Optional[int] = ..., max_turn_characters: _Optional[int] = ..., max_utterance_characters: _Optional[int] = ..., max_alternatives: _Optional[int] = ..., max_batch_items: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., max_stream_requests: _Optional[int] = ..., max_answer_milliseconds: _Optional[int] = ..., server_version: _Optional[str] = ...) -> None: ...

@@ -32,6 +32,11 @@ class RewriterServiceStub:
     INVALID_ARGUMENT naming the field, the limit and what arrived (google.rpc.BadRequest); so do bytes that are no
     message and text that is not UTF-8, without the name. A message of too many bytes fails with RESOURCE_EXHAUSTED.
 
+    A server may ask for a token (metadata "authorization: Bearer TOKEN"): a call without a valid one fails with
+    UNAUTHENTICATED. It may limit the turns of a caller: a call beyond the limit fails with RESOURCE_EXHAUSTED,
+    google.rpc.ErrorInfo with the reason RATE_LIMITED and google.rpc.RetryInfo, in whatever FailureMode; a stream beyond
+    it is read more slowly.
+
     A turn is answered before the deadline of its call and within 2 seconds in any case; on a batch or stream, that holds
     for each turn. Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless
     FailureMode asks for an error: UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED or INTERNAL, with
@@ -72,6 +77,11 @@ class RewriterServiceServicer:
     Limits below are the server's defaults; GetModelInfo tells the ones in force. A request beyond a limit fails with
     INVALID_ARGUMENT naming the field, the limit and what arrived (google.rpc.BadRequest); so do bytes that are no
     message and text that is not UTF-8, without the name. A message of too many bytes fails with RESOURCE_EXHAUSTED.
+
+    A server may ask for a token (metadata "authorization: Bearer TOKEN"): a call without a valid one fails with
+    UNAUTHENTICATED. It may limit the turns of a caller: a call beyond the limit fails with RESOURCE_EXHAUSTED,
+    google.rpc.ErrorInfo with the reason RATE_LIMITED and google.rpc.RetryInfo, in whatever FailureMode; a stream beyond
+    it is read more slowly.
 
     A turn is answered before the deadline of its call and within 2 seconds in any case; on a batch or stream, that holds
     for each turn. Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless
@@ -145,6 +155,11 @@ class RewriterService:
     Limits below are the server's defaults; GetModelInfo tells the ones in force. A request beyond a limit fails with
     INVALID_ARGUMENT naming the field, the limit and what arrived (google.rpc.BadRequest); so do bytes that are no
     message and text that is not UTF-8, without the name. A message of too many bytes fails with RESOURCE_EXHAUSTED.
+
+    A server may ask for a token (metadata "authorization: Bearer TOKEN"): a call without a valid one fails with
+    UNAUTHENTICATED. It may limit the turns of a caller: a call beyond the limit fails with RESOURCE_EXHAUSTED,
+    google.rpc.ErrorInfo with the reason RATE_LIMITED and google.rpc.RetryInfo, in whatever FailureMode; a stream beyond
+    it is read more slowly.
 
     A turn is answered before the deadline of its call and within 2 seconds in any case; on a batch or stream, that holds
     for each turn. Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless
