@@ -41,7 +41,7 @@ def prepare(
         list[Path] | None,
         typer.Option(help='Unannotated conversations to learn from first: JSON Lines of {"turns": [text, …]}.'),
     ] = None,
-    granularity: Annotated[Granularity, typer.Option(help="What a token is.")] = Granularity.DICTIONARY,
+    granularity: Annotated[Granularity, typer.Option(help="What a token is.")] = Granularity.NAMES,
     validation_lines: Annotated[int, typer.Option(min=1, help="Lines kept for validation, from the end.")] = 1000,
     check: Annotated[
         bool, typer.Option("--check", help="Only look for faults: words nobody said, repetitions, leaks between files.")

@@ -15,7 +15,8 @@ from rewriter.brackets import complete_brackets
 from rewriter.calibration import calibrated
 from rewriter.config import FeaturesConfig
 from rewriter.conversation import Conversation, Origin, Rewrite, Span
-from rewriter.tokenizer import Token, Tokenizer, normalize
+from rewriter.names import join_names
+from rewriter.tokenizer import Granularity, Token, Tokenizer, normalize
 from rewriter.vocabulary import EOS, EOT, PAD, Vocabulary
 
 # Turn ids: 0 is padding, 1 the utterance, 2 the turn before it, and so on back; the bank comes after the oldest turn.
@@ -81,6 +82,9 @@ class Features:
                 f"expected an utterance of at most {self.config.max_utterance_tokens} tokens, found {len(utterance)}"
             )
         history, truncated = self._fitting_history(conversation.history, len(utterance) + 1)
+        if self.config.granularity is Granularity.NAMES:
+            *said, utterance = join_names([*(tokens for _, tokens in history), utterance])
+            history = [(index, tokens) for (index, _), tokens in zip(history, said, strict=True)]
         return self._source(conversation, history, utterance, truncated)
 
     def _fitting_history(self, history: Sequence[str], room_taken: int) -> tuple[list[tuple[int, list[Token]]], bool]:

@@ -15,7 +15,8 @@ _BLANK_CATEGORIES = ("Cc", "Cn", "Co", "Cs")
 
 
 class Granularity(Enum):
-    """What a token is: jieba's words, its dictionary's words alone (none guessed by its HMM), or characters.
+    """What a token is: jieba's words, its dictionary's words alone (none guessed by its HMM), these and the names that
+    a conversation repeats (see ``names``), or characters.
 
     Guessed words swallow what stands beside them, so that one word is cut differently from turn to turn: without them
     half as many references have words that cannot be copied. In CHARACTER mode, words that are not Chinese stay whole.
@@ -23,6 +24,7 @@ class Granularity(Enum):
 
     WORD = "word"
     DICTIONARY = "dictionary"
+    NAMES = "names"
     CHARACTER = "character"
 
 
@@ -63,7 +65,8 @@ class Tokenizer:
         """Returns the tokens of a turn in order; white space makes none, and an empty turn has none."""
         normalized, origins = _normalize_with_origins(text)
         tokens: list[Token] = []
-        for word, start, end in self._jieba.tokenize(normalized, HMM=self.granularity is not Granularity.DICTIONARY):
+        guess = self.granularity in (Granularity.WORD, Granularity.CHARACTER)
+        for word, start, end in self._jieba.tokenize(normalized, HMM=guess):
             if word.isspace():
                 continue
             for first, last in self._pieces(word, start, end):
