@@ -136,7 +136,7 @@ def test_prepare_takes_further_corpora_dialogues_and_a_granularity(corpus: Path,
     assert "--force" in refused.stderr
 
 
-def test_prepare_cuts_words_of_the_dictionary_unless_told_otherwise(corpus: Path, tmp_path: Path) -> None:
+def test_prepare_cuts_words_of_the_dictionary_and_repeated_names_unless_told_otherwise(corpus: Path, tmp_path: Path) -> None:
     assert run("prepare", str(corpus), "--output", str(tmp_path / "a"), "--validation-lines", "2").returncode == 0
     assert json.loads((tmp_path / "a" / "features.json").read_text(encoding="utf-8"))["granularity"] == "names"
 
