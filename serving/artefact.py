@@ -14,7 +14,10 @@ _ASSETS = Path("assets.extra/rewriter")
 
 
 class Manifest(BaseModel):
-    """``model.json``. Every answer of the model repeats ``fingerprint``, which proves that both are of one export."""
+    """``model.json``. Every answer of the model repeats ``fingerprint``.
+
+    This proves that both have the same features and vocabulary. It says nothing of the weights.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

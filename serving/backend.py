@@ -4,8 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from rewriter.conversation import Conversation
 from rewriter.features import Features, Source
 from serving.answer import Model
+
+# A turn of our own, to see whether a model answers.
+PROBE = Conversation(("今天西安的天气怎么样",), "明天呢")
 
 
 @dataclass(frozen=True)

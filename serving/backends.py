@@ -1,10 +1,11 @@
 """Who runs the model, by the settings, behind everything that guards it."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from rewriter.features import Features
 from serving.answer import Model
-from serving.artefact import load_features, load_manifest, newest_version
+from serving.artefact import Manifest, load_features, load_manifest, newest_version
 from serving.backend import ServedModel
 from serving.batch_metrics import BatchMetrics
 from serving.config import ServerSettings
@@ -52,20 +53,29 @@ class GuardedModel:
 
 def guarded_model(settings: ServerSettings, metrics: Metrics) -> GuardedModel:
     """Call it inside a running event loop. Raises ValueError or OSError if ``model_dir`` has no model to begin with."""
+    return _far_model(settings, metrics) if settings.backend == "tf_serving" else _near_model(settings, metrics)
+
+
+def _far_model(settings: ServerSettings, metrics: Metrics) -> GuardedModel:
+    addresses = _address_backends(settings, metrics)
+    pool, cache = _guarded(addresses, settings, metrics)
+    initial = addresses[0].serving("")
+
+    def try_canary_on(percent: float) -> None:
+        for address in addresses:
+            address.try_canary_on(percent)
+
+    return GuardedModel(pool, initial.features, initial.model, cache, try_canary_on=try_canary_on)
+
+
+def _near_model(settings: ServerSettings, metrics: Metrics) -> GuardedModel:
+    # Looked up once: a newer one may arrive at any moment.
     version_dir = newest_version(settings.model_dir)
-    features, model = load_features(version_dir), load_manifest(version_dir).model
-    if settings.backend == "tf_serving":
-        addresses = _address_backends(settings, metrics)
-        pool, cache = _guarded(addresses, settings, metrics)
-
-        def try_canary_on(percent: float) -> None:
-            for address in addresses:
-                address.try_canary_on(percent)
-
-        return GuardedModel(pool, features, model, cache, try_canary_on=try_canary_on)
-    embedded = _embedded(settings, metrics)
-    pool, cache = _guarded([SingleReplica("embedded", embedded, features, model)], settings, metrics)
-    return GuardedModel(pool, features, model, cache, embedded)
+    features, manifest = load_features(version_dir), load_manifest(version_dir)
+    embedded = _embedded(version_dir, manifest, settings, metrics)
+    replica = SingleReplica("embedded", embedded, features, manifest.model)
+    pool, cache = _guarded([replica], settings, metrics)
+    return GuardedModel(pool, features, manifest.model, cache, embedded)
 
 
 def _guarded(
@@ -78,11 +88,10 @@ def _guarded(
     return pool, cache
 
 
-def _embedded(settings: ServerSettings, metrics: Metrics) -> EmbeddedBackend:
-    version_dir = newest_version(settings.model_dir)
+def _embedded(version_dir: Path, manifest: Manifest, settings: ServerSettings, metrics: Metrics) -> EmbeddedBackend:
     return EmbeddedBackend(
         version_dir,
-        load_manifest(version_dir).fingerprint,
+        manifest.fingerprint,
         max_batch_size=settings.max_batch_size,
         max_queue_size=settings.max_queue_size,
         observer=BatchMetrics(metrics, settings.max_batch_size),

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, SecretStr
+from pydantic import SecretStr
 
 from rewriter import __version__
 from serving.artefact import load_features, newest_version
 from serving.config import ServerSettings
 from serving.settings import Loaded
-from serving.settings_keys import keys
+from serving.settings_keys import keys, value_at
 from serving.tls import read_certificate
 from serving.tokens import read_tokens
 from serving.tracing import connect
@@ -47,7 +47,7 @@ def effective_configuration(loaded: Loaded) -> Iterator[str]:
         if key.group != group:
             group = key.group
             yield f"\n[{group}]"
-        value = _value(loaded.settings, key.path)
+        value = value_at(loaded.settings, key.path)
         name = key.path.rpartition(".")[2]
         line = f"# {name} is not set" if value is None else f"{name} = {_toml(value)}"
         yield f"{line}  # {loaded.origins.get(key.path, 'default')}"
@@ -110,13 +110,6 @@ def _readable_by_others(key: str, path: Path) -> Iterator[str]:
 def _tracing(settings: ServerSettings) -> Iterator[str]:
     connect(settings.tracing, __version__).shut_down()
     yield from ()
-
-
-def _value(settings: BaseModel, path: str) -> Any:
-    value: Any = settings
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
 
 
 def _toml(value: Any) -> str:

@@ -47,7 +47,8 @@ class Drain:
     def begin(self) -> None:
         self._begun_at = asyncio.get_running_loop().time()
         for limit, grace_seconds in self._waiting:
-            limit.reschedule(self._begun_at + grace_seconds)
+            if not limit.expired():
+                limit.reschedule(self._begun_at + grace_seconds)
 
     @asynccontextmanager
     async def cutting_short(self, seconds: float | None = None, grace_seconds: float = 0.0) -> AsyncIterator[None]:

@@ -10,6 +10,7 @@ from typing import Any
 from rewriter.features import Source, collate
 from serving.backend import BackendOverloaded, BackendTimeout, BackendUnavailable, Prediction
 from serving.batching import Batcher, BatcherClosed, BatchObserver, DeadlinePassed, QueueFull
+from serving.logs import stack_of
 from serving.model_thread import ModelThread
 from serving.signatures import BEAM, GREEDY, INPUTS, OUTPUTS, read_predictions
 
@@ -103,9 +104,10 @@ class EmbeddedBackend:
             tensors = self._signatures[BEAM if beam else GREEDY](**{k: tf.constant(v) for k, v in arrays.items()})
             outputs = {name: tensor.numpy() for name, tensor in tensors.items()}
         except Exception as error:
-            # TensorFlow sees numbers alone, so its message holds no text.
-            _LOGGER.exception("the model failed on a batch of %d: %s", len(jobs), error)
-            raise BackendUnavailable(f"the model failed: {type(error).__name__}") from error
+            # Without TensorFlow's message: it may quote the numbers, which stand for words.
+            kind, facts = type(error).__name__, {"stack": stack_of(error)}
+            _LOGGER.error("the model failed on a batch of %d: %s", len(jobs), kind, extra={"facts": facts})
+            raise BackendUnavailable(f"the model failed: {kind}") from error
         return read_predictions(outputs, beam=beam, batch_size=len(jobs), fingerprint=self._fingerprint)
 
 

@@ -1,13 +1,11 @@
 """Exceptions to statuses, in a table written by hand. Anything that is not in it is INTERNAL and says nothing."""
 
-import logging
-
 from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from serving.answer import PassthroughReason
 from serving.draining import NoMessage, NoWholeMessage, Stopping
-from serving.logs import stack_of
+from serving.logs import log_unexpected
 from serving.rewriting import CannotRewrite
 from serving.validation import InvalidRequest, Violation
 
@@ -26,8 +24,6 @@ _RETRY_DELAY_MILLISECONDS: dict[PassthroughReason, int] = {
     PassthroughReason.MODEL_UNAVAILABLE: 1000,
     PassthroughReason.OVERLOADED: 100,
 }
-
-_LOGGER = logging.getLogger(__name__)
 
 
 class MalformedRequest(ValueError):
@@ -79,8 +75,7 @@ def to_status(error: Exception) -> status_pb2.Status:
         case CannotRewrite():
             return _status(CODES[error.reason], str(error), _info(error.reason.name), *_retry(error.reason))
         case _:
-            # Stack without values: messages of foreign exceptions may quote the conversation.
-            _LOGGER.error("unexpected %s", type(error).__name__, extra={"facts": {"stack": stack_of(error)}})
+            log_unexpected(error)
             return _status(code_pb2.INTERNAL, "internal error")
 
 

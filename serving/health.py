@@ -138,7 +138,12 @@ class HealthWatch:
             self._usable_at = now
         condition = Condition(self.warm, self.stopping, usable, now - self._usable_at, seconds_stuck)
         self._health.set(statuses(condition, self._settings))
-        if self.warm and seconds_stuck >= self._settings.stuck_seconds:
+        if self.warm:
+            self.look_for_hang()
+
+    def look_for_hang(self) -> None:
+        """For a model that is not warm yet, once it has had the time for its first answers."""
+        if self._model.seconds_stuck() >= self._settings.stuck_seconds:
             self.stuck.set()
 
     async def keep(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:

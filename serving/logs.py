@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.config import LogSettings
+from serving.log_writer import LogWriter
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ _GRPC = "grpc._cython.cygrpc"
 
 def configure(settings: LogSettings) -> None:
     """Replaces what logs so far. Exceptions that nobody catches are logged too, instead of printed."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LogWriter(sys.stderr)
     handler.setFormatter(JsonFormatter() if settings.format == "json" else TextFormatter())
     logging.basicConfig(level=settings.level, handlers=[handler], force=True)
     logging.getLogger(_GRPC).addFilter(_is_news)
@@ -72,6 +73,12 @@ class JsonFormatter(logging.Formatter):
 def stack_of(error: BaseException) -> str:
     """Where it was raised and its type, without its message."""
     return "".join(traceback.format_list(traceback.extract_tb(error.__traceback__))) + type(error).__name__
+
+
+def log_unexpected(error: BaseException) -> None:
+    """A fault of ours, where it does not go any further."""
+    # Stack without values: messages of foreign exceptions may quote the conversation.
+    _LOGGER.error("unexpected %s", type(error).__name__, extra={"facts": {"stack": stack_of(error)}})
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Metrics:
             self.passthroughs.labels(reason)
 
     def _make_model_metrics(self) -> None:
-        self.queue_depth = self._gauge("queue_depth", "Turns waiting for the model in this process.")
+        self.queue_depth = self._gauge("queue_depth", "Turns waiting for the model, here or at TF Serving.")
         self.batch_fill = Histogram(
             "rewriter_batch_fill_ratio",
             "Turns of a batch by the most it may hold.",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from serving.config import ServerSettings
-from serving.settings_keys import keys
+from serving.settings_keys import keys, value_at
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Reloading:
                 _LOGGER.error("settings: kept as they were: %s", line)
             self._on_failure()
             return
-        changed = [path for path in keys() if _value(self._settings, path) != _value(settings, path)]
+        changed = [path for path in keys() if value_at(self._settings, path) != value_at(settings, path)]
         applied = {path: name for path in changed for name in self._appliers if _covers(name, path)}
         # Said before it is done: the new settings may silence the log.
         if applied:
@@ -59,13 +59,6 @@ class Reloading:
 
 def _covers(name: str, path: str) -> bool:
     return path == name or path.startswith(f"{name}.")
-
-
-def _value(settings: Any, path: str) -> Any:
-    value = settings
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
 
 
 def _with(old: Any, new: Any, paths: Mapping[str, str]) -> Any:

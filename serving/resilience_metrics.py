@@ -26,7 +26,9 @@ class ResilienceMetrics:
             self._cache.labels(result)
 
     def _make_address_metrics(self, addresses: tuple[str, ...]) -> None:
-        self._breaker = self._gauge("breaker_state", "0 asked, 1 left alone, 2 being probed.", "address", mode="max")
+        self._breaker = self._gauge(
+            "breaker_state", "0 asked, 1 left alone, 2 being probed.", "address", mode="livemax"
+        )
         self._limit = self._gauge("concurrency_limit", "Turns let to the address at once.", "address")
         self._in_flight = self._gauge("model_turns_in_flight", "Turns at the address now.", "address")
         self._ejections = self._counter(
@@ -79,7 +81,7 @@ class ResilienceMetrics:
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
         return Counter(f"rewriter_{name}", help_text, labels, registry=self._registry)
 
-    def _gauge(self, name: str, help_text: str, *labels: str, mode: Literal["livesum", "max"] = "livesum") -> Gauge:
+    def _gauge(self, name: str, help_text: str, *labels: str, mode: Literal["livesum", "livemax"] = "livesum") -> Gauge:
         return Gauge(f"rewriter_{name}", help_text, labels, registry=self._registry, multiprocess_mode=mode)
 
 

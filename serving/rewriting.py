@@ -25,6 +25,7 @@ from serving.backend import (
     UnfinishedAnswer,
 )
 from serving.call import stage
+from serving.logs import log_unexpected
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -41,8 +42,9 @@ REASONS: dict[type[Exception], PassthroughReason] = {
 # Ordinary conversations take 0.1 to 0.8 ms to encode, this many characters some 2 ms; longer ones leave the loop.
 _MAX_CHARACTERS_ON_LOOP = 500
 
-# Signs of a fault in the model or its installation, unlike load or long turns.
-_WORTH_A_LOOK = (PassthroughReason.MODEL_UNAVAILABLE, PassthroughReason.BROKEN_ANSWER, PassthroughReason.UNFINISHED)
+# Signs of a fault in the model, unlike load or long turns. Of a model that is not there, whoever watches it says so
+# once: with each turn, it would fill the log.
+_WORTH_A_LOOK = (PassthroughReason.BROKEN_ANSWER, PassthroughReason.UNFINISHED)
 
 # Of the time, kept back for the way of the answer: with much of it, a busy machine need not be what makes it late.
 _MARGIN_SHARE = 0.1
@@ -124,7 +126,7 @@ class Rewriting:
         max_alternatives: int = 0,
         time_left_seconds: float | None = None,
     ) -> Answer:
-        """Answers with the original turn and the reason where ``rewrite`` would raise."""
+        """Answers with the original turn and the reason where ``rewrite`` would raise, also for a fault of ours."""
         try:
             return await self.rewrite(
                 conversation,
@@ -135,29 +137,36 @@ class Rewriting:
         except CannotRewrite as error:
             if error.reason in _WORTH_A_LOOK:
                 _LOGGER.warning("passed a turn through: %s", error)
-            original = Rewrite.unchanged(conversation, confidence=0.0)
-            return Answer(
-                original.text,
-                Outcome.PASSTHROUGH,
-                error.reason,
-                original.confidence,
-                original.spans,
-                (),
-                False,
-                self._choose(conversation_id).model,
-            )
+            return self._passed_through(conversation, conversation_id, error.reason)
+        except Exception as error:
+            log_unexpected(error)
+            return self._passed_through(conversation, conversation_id, PassthroughReason.MODEL_UNAVAILABLE)
 
     async def warm_up(self, timeout_seconds: float) -> None:
         """Has the model answer conversations of every length, greedily and by beam search; raises BackendError.
 
         What it answers does not matter: the first answers of a model take long, and no caller should wait for them.
+        The second ones tell the guards how long it really takes.
         """
         for repeats in _WARM_UP_REPEATS:
             served = self._choose("")
             source = served.features.encode(Conversation((_WARM_UP_TURN * repeats,), "明天呢？"))
-            for beam in (False, True):
+            for beam in (False, False, True, True):
                 with contextlib.suppress(ModelChanged):
                     await served.predict([source], beam=beam, timeout_seconds=timeout_seconds)
+
+    def _passed_through(self, conversation: Conversation, conversation_id: str, reason: PassthroughReason) -> Answer:
+        original = Rewrite.unchanged(conversation, confidence=0.0)
+        return Answer(
+            original.text,
+            Outcome.PASSTHROUGH,
+            reason,
+            original.confidence,
+            original.spans,
+            (),
+            False,
+            self._choose(conversation_id).model,
+        )
 
     async def _ask(
         self, conversation: Conversation, conversation_id: str, max_alternatives: int, deadline: float
@@ -181,8 +190,8 @@ def _reason(error: Exception) -> PassthroughReason:
 
 
 async def _encode(features: Features, conversation: Conversation) -> Source:
-    read = conversation.history[-features.config.max_history_turns :]
-    if len(conversation.utterance) + sum(map(len, read)) <= _MAX_CHARACTERS_ON_LOOP:
+    # All of the history counts: turns that are blank are looked at, and then others are read in their place.
+    if len(conversation.utterance) + sum(map(len, conversation.history)) <= _MAX_CHARACTERS_ON_LOOP:
         return features.encode(conversation)
     return await asyncio.to_thread(features.encode, conversation)
 
@@ -190,15 +199,15 @@ async def _encode(features: Features, conversation: Conversation) -> Source:
 def _read(served: ServedModel, source: Source, prediction: Prediction, max_alternatives: int) -> Answer:
     best, *others = prediction.hypotheses
     rewrite = _restore(served.features, source, best)
+    trusted = served.features.trusted(source, rewrite)
     alternatives: dict[str, Alternative] = {}
     for hypothesis in others:
         # Beams that never came to an end may hold anything; the best answer is good without them.
         with contextlib.suppress(BrokenAnswer):
             other = _restore(served.features, source, hypothesis)
             alternative = Alternative(other.text, other.spans, other.confidence, hypothesis.score)
-            if other.text != rewrite.text:
+            if other.text not in (trusted.text, rewrite.text):
                 alternatives.setdefault(other.text, alternative)
-    trusted = served.features.trusted(source, rewrite)
     return _answer(served, source, trusted, tuple(alternatives.values())[:max_alternatives])
 
 

@@ -12,8 +12,7 @@ from grpc_reflection.v1alpha import reflection
 
 from rewriter import __version__
 from serving.access import Access
-from serving.artefact import Manifest, load_manifest, newest_version
-from serving.backend import Backend
+from serving.backend import Backend, BackendError, BackendOverloaded, BackendTimeout, BackendUnreachable
 from serving.backends import guarded_model
 from serving.call import Observability
 from serving.config import ServerSettings
@@ -32,6 +31,7 @@ from serving.tracing import connect
 _LOGGER = logging.getLogger(__name__)
 
 _CLOSE_MARGIN_SECONDS = 1.0
+_WARM_UP_PAUSE_SECONDS = 1.0
 
 Load = Callable[[], ServerSettings]
 
@@ -48,7 +48,6 @@ class FrontServer:
         settings: ServerSettings,
         backend: Backend,
         rewriting: Rewriting,
-        manifest: Manifest,
         observability: Observability | None = None,
         model_state: ModelState | None = None,
     ) -> None:
@@ -93,13 +92,23 @@ class FrontServer:
         return int(port)
 
     async def warm_up(self) -> None:
-        """Loads the model and has it answer once; only then is health SERVING. Raises BackendError."""
+        """Loads the model and has it answer; only then is health SERVING. Raises BackendError if it never will."""
         await self._backend.start()
-        await self._rewriting.warm_up(self._settings.warm_up_timeout_seconds)
+        await self._first_answers()
         model = self._rewriting.model
         self.observability.metrics.add_model(model.name, model.version, model.vocabulary_fingerprint)
         self.health.warm = True
         self.health.look()
+
+    async def _first_answers(self) -> None:
+        """Trouble that passes is waited for."""
+        while True:
+            try:
+                return await self._rewriting.warm_up(self._settings.warm_up_timeout_seconds)
+            except (BackendOverloaded, BackendTimeout, BackendUnreachable) as error:
+                _LOGGER.warning("the model is not warm yet: %s", error)
+            self.health.look_for_hang()
+            await asyncio.sleep(_WARM_UP_PAUSE_SECONDS)
 
     async def stop(self) -> None:
         """Turns health off, lets calls and streams end (within the grace), then closes the model."""
@@ -137,7 +146,6 @@ class FrontServer:
 
 def create(settings: ServerSettings) -> FrontServer:
     """A server of the models in ``model_dir``; raises ValueError or OSError if there is none to begin with."""
-    manifest = load_manifest(newest_version(settings.model_dir))
     observability = Observability(Metrics(), connect(settings.tracing, __version__))
     guarded = guarded_model(settings, observability.metrics)
     rewriting = Rewriting(
@@ -148,7 +156,7 @@ def create(settings: ServerSettings) -> FrontServer:
         deadline_margin_seconds=settings.deadline_margin_seconds,
         choose=guarded.choose,
     )
-    server = FrontServer(settings, guarded.pool, rewriting, manifest, observability, guarded)
+    server = FrontServer(settings, guarded.pool, rewriting, observability, guarded)
     server.on_reload["tf_serving.canary_percent"] = lambda new: guarded.try_canary_on(new.tf_serving.canary_percent)
     return server
 
@@ -156,7 +164,7 @@ def create(settings: ServerSettings) -> FrontServer:
 async def serve(settings: ServerSettings, load: Load | None = None, *, end_when_stuck: bool = False) -> None:
     """Serves until SIGTERM or SIGINT; with ``load``, SIGHUP has the settings read anew.
 
-    Raises ModelStuck, if it is asked to, once the model hangs for good.
+    Raises RuntimeError if the model cannot be used; ModelStuck, if it is asked to, once the model hangs for good.
     """
     told_to_stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -182,13 +190,16 @@ async def _serve_until(told_to_stop: asyncio.Event, server: FrontServer, end_whe
     warming_up = asyncio.ensure_future(server.warm_up())
     stopping = asyncio.ensure_future(told_to_stop.wait())
     stuck = asyncio.ensure_future(server.health.stuck.wait())
+    ends = {stopping, stuck} if end_when_stuck else {stopping}
     try:
-        await asyncio.wait({warming_up, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if not stopping.done():
+        await asyncio.wait({warming_up, *ends}, return_when=asyncio.FIRST_COMPLETED)
+        if not any(end.done() for end in ends):
             await warming_up
             _LOGGER.info("serving")
-        await asyncio.wait({stopping, stuck} if end_when_stuck else {stopping}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         _LOGGER.info("stopping")
+    except BackendError as error:
+        raise RuntimeError(f"the model cannot be used: {error}") from None
     finally:
         for task in (warming_up, stopping, stuck):
             task.cancel()

@@ -45,6 +45,13 @@ def keys() -> dict[str, Key]:
     return {key.path: key for key in _keys(ServerSettings, schema, schema, "")}
 
 
+def value_at(settings: Any, path: str) -> Any:
+    value = settings
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
 def groups(model: type[BaseModel] = ServerSettings, prefix: str = "") -> Iterator[str]:
     """The paths that hold keys and are none."""
     for name, field in model.model_fields.items():

@@ -118,7 +118,7 @@ async def front(
         default_deadline_seconds=settings.default_deadline_seconds,
         deadline_margin_seconds=settings.deadline_margin_seconds,
     )
-    server = FrontServer(settings, backend, use_case, MANIFEST, observability)
+    server = FrontServer(settings, backend, use_case, observability)
     target = f"127.0.0.1:{await server.start()}"
     try:
         async with grpc.aio.insecure_channel(target) as channel:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rewriter.config import FeaturesConfig
 from rewriter.features import ARRAY_NAMES, UTTERANCE_TURN
+from rewriter.tokenizer import Granularity
 from rewriter.vocabulary import SPECIAL_CHARACTERS, SPECIAL_WORDS, Vocabulary
 
 FINGERPRINT = 8_000_000_000_000_000_001
@@ -14,7 +15,7 @@ LENGTH_BUCKETS = (48, 80, 144, 272)
 BATCH_SIZES = (1, 2, 4, 8)
 WORDS = ("西安", "今天", "明天", "的", "天气", "怎么样", "有", "雨", "吗")
 VOCABULARY = Vocabulary(SPECIAL_WORDS + WORDS, SPECIAL_CHARACTERS + tuple(sorted(set("".join(WORDS)))))
-FEATURES = FeaturesConfig(max_utterance_tokens=40)
+FEATURES = FeaturesConfig(granularity=Granularity.WORD, max_utterance_tokens=40)
 
 
 def write_model(

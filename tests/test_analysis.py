@@ -5,7 +5,10 @@ import tiny
 
 from rewriter import analysis
 from rewriter.conversation import Conversation, Example, Rewrite
+from rewriter.features import Features
 from rewriter.results import LineResult, line_result
+from rewriter.tokenizer import Granularity
+from rewriter.vocabulary import SPECIAL_WORDS, Vocabulary
 
 
 def result(utterance: str, reference: str, rewrite: str, *history: str, kind: str = "") -> LineResult:
@@ -154,6 +157,19 @@ def test_lines_with_words_the_model_never_learnt_stand_apart() -> None:
         "unseen": {"lines": 2, "em": 1 / 2, "words": 2, "recall": 1 / 2},
         "seen": {"lines": 1, "em": 1.0, "words": 1, "recall": 1.0},
     }
+
+
+def test_a_name_that_the_conversation_repeats_is_one_word() -> None:
+    """墨 and 竹 stand on the word list; together, as the model reads them here, they do not."""
+    config = tiny.FEATURES.model_copy(update={"granularity": Granularity.NAMES})
+    features = Features(config, Vocabulary((*SPECIAL_WORDS, "墨", "竹"), tiny.VOCABULARY.characters))
+    line = result("几岁", "墨竹几岁", "墨竹几岁", "认识墨竹吗", "墨竹很好")
+    assert features.encode(Conversation(line.history, line.utterance)).surfaces.count("墨竹") == 2
+    section = analysis.by_training_words([line], features)
+    assert section["unseen"] == {"lines": 1, "em": 1.0, "words": 1, "recall": 1.0}
+    # Where the utterance is longer than the model reads, the tokenizer is all there is.
+    long = result("几岁" * 20, "墨竹" + "几岁" * 20, "几岁" * 20, *line.history)
+    assert analysis.by_training_words([long], features)["seen"]["words"] == 2
 
 
 # --- kinds of line ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from rewriter.brackets import complete_brackets
 from rewriter.conversation import Conversation
 
 #       0     1     2      3     4     5     6       7     8     9     10    11    12    13    14
-SAID = ["是", "《", "雪地", "里", "的", "》", "好看", None, "《", "雾", "》", "（", "（", "旧", "）"]
+SAID = ["是", "《", "雪地", "里", "的", "》", "好看", None, "《", "雾", "》", "(", "(", "旧", ")"]
 
 
 @pytest.mark.parametrize(

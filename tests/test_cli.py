@@ -62,10 +62,12 @@ def test_bad_input_ends_in_one_line_that_names_it(tmp_path: Path) -> None:
 def test_a_report_is_not_overwritten_without_force(corpus: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     report.write_text("precious", encoding="utf-8")
-    finished = run("evaluate", str(corpus), "--output", str(report))
-    assert finished.returncode == 2
-    assert "--force" in finished.stderr
+    for outputs in ([report], [tmp_path / "new.json", "--errors", report], [tmp_path / "new.json", "--details", report]):
+        finished = run("evaluate", str(corpus), "--output", *map(str, outputs))
+        assert finished.returncode == 2
+        assert "--force" in finished.stderr
     assert report.read_text(encoding="utf-8") == "precious"
+    assert not (tmp_path / "new.json").exists()
 
 
 def test_evaluate_writes_every_metric_and_the_errors_side_by_side(

@@ -135,7 +135,7 @@ def test_of_several_beams_only_the_best_is_withheld_and_never_one_that_changes_n
     kept = 0
     for conversation, before, after in zip(everything, plainly, found, strict=True):
         assert after[0].text == conversation.utterance
-        assert after[1:] == before[1:]
+        assert after[1:] == [rewrite for rewrite in before[1:] if rewrite.text != after[0].text]
         if before[0].text == conversation.utterance:
             kept += 1
             assert after[0] == before[0]
@@ -157,6 +157,8 @@ def test_calibrating_again_fits_the_probabilities_of_the_model_not_the_last_conf
 def outcomes(**changes: np.ndarray) -> Outcomes:
     """Four turns to restore, all changed and the first three rightly; four that need nothing, two of them changed."""
     fields = {
+        "examples": np.arange(8),
+        "asked": np.ones(8, bool),
         "probabilities": np.array([0.9, 0.8, 0.7, 0.2, 0.9, 0.6, 0.5, 0.3]),
         "changed": np.array([1, 1, 1, 1, 0, 0, 1, 1], bool),
         "right": np.array([1, 1, 1, 0, 1, 1, 0, 0], bool),
@@ -186,7 +188,33 @@ def test_the_threshold_lies_just_above_the_changes_that_are_too_many(
     assert scaling.min_confidence == report["min_confidence"] == pytest.approx(threshold)
 
 
-def test_the_calibration_is_fitted_on_every_second_rewrite_and_measured_on_the_others(
+@pytest.mark.parametrize("most", [0.0, 0.01])
+def test_where_no_threshold_will_do_nothing_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, most: float
+) -> None:
+    """The model is sure of all its changes, and most of them are right: but not where nothing is needed."""
+    found = outcomes(probabilities=np.full(8, 1.0), right=np.array([1, 1, 1, 0, 1, 1, 0, 1], bool))
+    monkeypatch.setattr(confidence, "calibrated", lambda probability, scaling: probability)
+    monkeypatch.setattr(confidence, "rewrite_all", lambda model, examples: found)
+    before = (folder / "features.json").read_bytes()
+    with pytest.raises(ValueError, match=f"expected a threshold .* at most {most} .*, found that 0.99 still .* 0.5000"):
+        calibrate(folder, [], folder / "report", most)
+    assert (folder / "features.json").read_bytes() == before
+    assert not (folder / "report").exists()
+
+
+def test_an_example_is_in_one_half_and_a_turn_that_no_model_was_asked_for_in_neither(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers, asked = np.array([0, 1, 2, 3, 0, 1, 2, 3]), np.array([1, 1, 1, 1, 0, 1, 1, 1], bool)
+    found = outcomes(examples=numbers, asked=asked)
+    monkeypatch.setattr(confidence, "rewrite_all", lambda model, examples: found)
+    report = calibrate(folder, [], folder / "report", 0.1)
+    assert (report["slope"], report["intercept"]) == fit(found.probabilities[[0, 2, 6]], found.right[[0, 2, 6]])
+    assert sum(group["count"] for group in report["reliability"]) == 4
+
+
+def test_the_calibration_is_fitted_on_every_second_example_and_measured_on_the_others(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = outcomes()
@@ -261,10 +289,12 @@ def test_references_are_measured_as_turns_that_need_nothing_but_none_twice(
         [
             Example(Conversation(("北京冷吗",), "明天呢"), "北京明天冷吗", ("北京 明天呢",)),
             Example(Conversation(("梅西",), "他几岁"), "梅西几岁"),
-            Example(Conversation(("在吗",), "早上好"), "早上好", kind="greeting"),
+            Example(Conversation((), "早上好"), "早上好", kind="greeting"),
         ],
     )
     # Then 北京明天冷吗 and 梅西几岁 as utterances; 早上好 is among the examples already.
+    np.testing.assert_array_equal(outcomes.examples, [0, 1, 2, 0, 1])
+    np.testing.assert_array_equal(outcomes.asked, [True, True, False, True, True])
     np.testing.assert_allclose(outcomes.probabilities, [0.5, 0.3, 0.3, 0.6, 0.6])
     np.testing.assert_array_equal(outcomes.changed, [True, False, False, False, True])
     np.testing.assert_array_equal(outcomes.right, [True, False, True, True, False])

@@ -39,6 +39,18 @@ async def test_whoever_waits_for_a_message_is_sent_away_when_the_server_stops(mo
         await receiving
 
 
+async def test_the_server_stops_well_at_the_moment_at_which_somebody_has_waited_long_enough() -> None:
+    drain = Drain()
+    receiving = asyncio.create_task(receive(messages(then=asyncio.Event()), 0, drain))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    [(limit, _)] = drain._waiting
+    assert limit.expired()
+    drain.begin()
+    with pytest.raises(Stopping):
+        await receiving
+
+
 async def test_a_message_on_its_way_when_the_server_stops_still_counts() -> None:
     drain, arrives = Drain(), asyncio.Event()
 

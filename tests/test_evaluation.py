@@ -7,6 +7,7 @@ from rewriter import evaluation
 from rewriter.conversation import Conversation, Example, Rewrite
 from rewriter.corpus import Corpus
 from rewriter.metrics import score
+from rewriter.results import line_result
 
 EXAMPLES = (
     Example(Conversation(("你喜欢梅西吗", "喜欢"), "他几岁"), "梅西几岁"),
@@ -35,7 +36,7 @@ def test_the_report_counts_right_rewrites_and_references_left_alone() -> None:
     assert set(evaluation.QUALITY_KEYS) <= set(found.report)
     assert found.report["lines"] == 2
     assert found.report["unreadable_lines"] == 1
-    assert [rewrite.text for rewrite in found.rewrites] == ["梅西几岁", "明天呢"]
+    assert [result.rewrite for result in found.results] == ["梅西几岁", "明天呢"]
 
 
 def test_any_reference_is_right_but_only_the_best_one_counts_otherwise() -> None:
@@ -50,14 +51,14 @@ def test_any_reference_is_right_but_only_the_best_one_counts_otherwise() -> None
     assert found.report["kinds"]["pronoun"] == {"lines": 1, "em": 1.0}
     # Against 梅 西 几 岁, 梅 西 多 大 restores two tokens of three; 几 and 岁 are in the utterance.
     assert found.report["f1"] == pytest.approx(2 * 2 / (2 + 4))
-    assert evaluation.write_errors(Path("/dev/null"), corpus, found.rewrites) == 0
+    assert evaluation.write_errors(Path("/dev/null"), found.results) == 0
 
 
 def test_a_corpus_with_one_reference_and_no_kinds_has_the_figures_of_score() -> None:
     found = evaluation.evaluate(FakeRewriter({"他几岁": "梅西几岁"}), CORPUS)  # type: ignore[arg-type]
     utterances = [example.conversation.utterance for example in EXAMPLES]
     references = [example.reference for example in EXAMPLES]
-    expected = score(utterances, references, [rewrite.text for rewrite in found.rewrites])
+    expected = score(utterances, references, [result.rewrite for result in found.results])
     assert {key: found.report[key] for key in expected} == expected
     assert not {"kinds", "untouched", "em_restoring"} & set(found.report)
 
@@ -89,7 +90,8 @@ def test_the_summary_has_a_figure_a_line_and_tables_where_they_are_wanted() -> N
 def test_errors_are_listed_with_their_line_and_what_is_wrong(tmp_path: Path) -> None:
     rewrites = [Rewrite("梅西几岁", (), 0.9), Rewrite("冷明天呢", (), 0.25)]
     listing = tmp_path / "errors.txt"
-    assert evaluation.write_errors(listing, CORPUS, rewrites) == 1
+    results = list(map(line_result, CORPUS.line_numbers, EXAMPLES, rewrites))
+    assert evaluation.write_errors(listing, results) == 1
     text = listing.read_text(encoding="utf-8")
     assert "line 8" in text
     assert "line 3" not in text

@@ -13,8 +13,10 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 
 from rewriter.artefact import save_artefact
+from rewriter.config import Calibration
 from rewriter.conversation import Conversation
 from rewriter.explanation import END, Explanation, draw, explain, find_font, write_table
+from rewriter.features import Features
 from rewriter.inference import rewrite_greedily
 
 CONVERSATION = tiny.EXAMPLES[1].conversation
@@ -101,6 +103,17 @@ def test_both_tables_hold_all_the_numbers(explanation: Explanation, tmp_path: Pa
     assert float(first["λ"]) == pytest.approx(described["steps"][0]["λ"]) == pytest.approx(explanation.gates["λ"][0])
 
 
+def test_a_rewrite_that_a_service_would_withhold_is_shown_with_the_reason(tmp_path: Path) -> None:
+    config = tiny.FEATURES.model_copy(update={"calibration": Calibration(min_confidence=1.0)})
+    found = explain(tiny.model(seed=SEED, **SMALL), Features(config, tiny.VOCABULARY), CONVERSATION)
+    plain = _explained()
+    assert found.text == plain.text != CONVERSATION.utterance
+    assert found.withheld == f"confidence {plain.probabilities.prod():.3f} < 1.00"
+    assert plain.withheld == ""
+    write_table(tmp_path / "table.json", found)
+    assert json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))["withheld"] == found.withheld
+
+
 def test_without_a_font_the_words_are_numbered_and_named_in_the_legend(
     explanation: Explanation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +162,8 @@ def test_the_font_is_one_that_has_all_the_characters(explanation: Explanation, t
 
 
 def test_the_command_draws_writes_and_prints(tmp_path: Path) -> None:
-    save_artefact(tmp_path / "model", tiny.model(seed=SEED, **SMALL), tiny.FEATURES, tiny.VOCABULARY)
+    config = tiny.FEATURES.model_copy(update={"calibration": Calibration(min_confidence=1.0)})
+    save_artefact(tmp_path / "model", tiny.model(seed=SEED, **SMALL), config, tiny.VOCABULARY)
     picture, table = tmp_path / "map.png", tmp_path / "table.tsv"
     turns = [argument for turn in CONVERSATION.history for argument in ("--history", turn)]
     command = [sys.executable, "-m", "rewriter", "explain", CONVERSATION.utterance, *turns]
@@ -157,7 +171,9 @@ def test_the_command_draws_writes_and_prints(tmp_path: Path) -> None:
     environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
     finished = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.splitlines()[0] == _explained_from(tmp_path / "model").text
+    text, withheld = finished.stdout.splitlines()[:2]
+    assert text == _explained_from(tmp_path / "model").text
+    assert withheld.startswith("withheld: confidence 0.") and withheld.endswith(" < 1.00")
     assert picture.read_bytes().startswith(b"\x89PNG") and table.read_text(encoding="utf-8").startswith("step\tword\t")
     again = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert again.returncode == 2 and "--force" in again.stderr

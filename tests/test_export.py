@@ -185,6 +185,7 @@ def test_there_is_a_warm_up_request_for_each_signature_length_and_batch_size(exp
         shapes.append((request.model_spec.signature_name, *inputs["word_ids"].shape))
     expected = [("serving_default", size, length) for size in BATCH_SIZES for length in LENGTH_BUCKETS]
     expected += [("beam", 1, length) for length in LENGTH_BUCKETS]
+    expected += [(f"{name}_{length}", 1, length) for name in ("serving_default", "beam") for length in LENGTH_BUCKETS]
     assert sorted(shapes) == sorted(expected)
     assert len(shapes) <= 1000  # TF Serving reads no more
 

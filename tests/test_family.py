@@ -15,6 +15,7 @@ from rewriter.conversation import Conversation, Example
 from rewriter.features import collate
 from rewriter.inference import Rewriter, rewrite_greedily, rewrite_with_beams
 from rewriter.model import RewriterModel
+from rewriter.recurrent import LSTMEncoderLayer
 from rewriter.training import CopyLoss, compile_model
 from rewriter.vocabulary import UNK
 
@@ -124,6 +125,37 @@ def test_padding_and_neighbours_change_nothing(member: dict[str, Any]) -> None:
         target = positions[row : row + 1, : int((positions[row] >= 0).sum())]
         alone = _log_probs(model, tiny.arrays(source), target)[0]
         np.testing.assert_allclose(together[row, : len(alone), : len(source)], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_each_half_of_an_lstm_encoder_has_read_everything_where_its_direction_ends() -> None:
+    """The first half at the last word before the padding, the second half at the first word."""
+    layer = LSTMEncoderLayer(8, dropout=0.0)
+    layer.build((None, None, 8))
+    mask = np.array([[[True, True, True, False]]])
+    x = np.random.default_rng(1).normal(size=(1, 4, 8)).astype(np.float32)
+
+    def is_moved(changed: int, at: int) -> list[bool]:
+        """Whether changing one position moves the two halves at another one."""
+        other = x.copy()
+        other[0, changed] *= -1
+        moved = np.abs(np.array(layer(x, mask)) - np.array(layer(other, mask)))[0, at] > 1e-6
+        return [bool(half.any()) for half in np.split(moved, 2)]
+
+    assert is_moved(changed=0, at=2) == [True, False]
+    assert is_moved(changed=2, at=0) == [False, True]
+    assert is_moved(changed=3, at=0) == [False, False]
+
+
+def test_an_lstm_decoder_begins_with_the_ends_of_both_directions_and_nothing_else() -> None:
+    model, arrays = tiny.model(architecture="lstm"), tiny.arrays()
+    states = np.full((*arrays["word_ids"].shape, 16), np.nan, np.float32)
+    for row, source in enumerate(tiny.sources()):
+        states[row, source.end, :8] = row
+        states[row, len(tiny.FEATURES.function_words), 8:] = row
+    start = np.array(model._start(states, arrays["word_ids"]))
+    assert np.isfinite(start).all() and start.shape == (4, 1, 16)
+    kernel, _ = model.read_end.get_weights()
+    np.testing.assert_allclose(start[1:, 0] - start[:1, 0], np.outer([1, 2, 3], kernel.sum(0)), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("output", ["gen", "ptr_gen"])

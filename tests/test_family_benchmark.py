@@ -10,6 +10,7 @@ import pytest
 import tiny
 
 from rewriter.config import ModelConfig, Recipe
+from rewriter.evaluation import QUALITY_KEYS
 from rewriter.preparation import encode_examples
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -29,6 +30,17 @@ def commands(family: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ..
     return run
 
 
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    """As much of it as says what it is."""
+    folder = tmp_path / "prepared"
+    folder.mkdir()
+    tiny.VOCABULARY.save(folder)
+    tiny.FEATURES.save(folder / "features.json")
+    (folder / "report.json").write_text("{}", encoding="utf-8")
+    return folder
+
+
 def test_its_members_are_those_of_the_configuration(family: Any) -> None:
     assert {(member.architecture, member.output) for member in family.FAMILY} == {
         (changes["architecture"], changes["output"]) for changes in tiny.FAMILY
@@ -38,15 +50,15 @@ def test_its_members_are_those_of_the_configuration(family: Any) -> None:
 
 
 def test_every_member_gets_the_recipe_with_its_own_parts_and_is_trained_once(
-    family: Any, commands: list[tuple[str, ...]], tmp_path: Path
+    family: Any, commands: list[tuple[str, ...]], prepared: Path, tmp_path: Path
 ) -> None:
     recipe = Recipe.load(family.RECIPE)
     for member in (*family.FAMILY, *family.FAMILY):
         folder = tmp_path / member.folder
-        assert family.train(member, recipe, tmp_path / "prepared", folder) == folder / "rewriting" / "best"
+        assert family.train(member, recipe, prepared, folder) == folder / "rewriting" / "best"
     assert len(commands) == 8
     for member, command in zip(family.FAMILY, commands, strict=True):
-        assert command[:2] == ("train", str(tmp_path / "prepared"))
+        assert command[:2] == ("train", str(prepared))
         own = Recipe.load(Path(command[-1]))
         assert own.stages == recipe.stages
         config = ModelConfig.model_validate({"num_words": 9, "num_characters": 9, **own.model})
@@ -55,13 +67,30 @@ def test_every_member_gets_the_recipe_with_its_own_parts_and_is_trained_once(
 
 
 def test_a_folder_of_another_recipe_is_not_gone_on_with(
-    family: Any, commands: list[tuple[str, ...]], tmp_path: Path
+    family: Any, commands: list[tuple[str, ...]], prepared: Path, tmp_path: Path
 ) -> None:
     recipe = Recipe.load(family.RECIPE)
-    family.train(family.FAMILY[0], recipe, tmp_path, tmp_path / "run")
+    family.train(family.FAMILY[0], recipe, prepared, tmp_path / "run")
     other = recipe.model_copy(update={"model": {**recipe.model, "hidden_dim": 64}})
-    with pytest.raises(SystemExit, match="expected the recipe it was begun with"):
-        family.train(family.FAMILY[0], other, tmp_path, tmp_path / "run")
+    with pytest.raises(SystemExit, match="expected what the run was begun with, model.hidden_dim .*, found 64"):
+        family.train(family.FAMILY[0], other, prepared, tmp_path / "run")
+    (prepared / "report.json").write_text('{"train": 1}', encoding="utf-8")
+    with pytest.raises(SystemExit, match="expected what the run was begun with, report.json"):
+        family.train(family.FAMILY[0], recipe, prepared, tmp_path / "run")
+
+
+def test_another_corpus_is_evaluated_anew(
+    family: Any, commands: list[tuple[str, ...]], prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(family, "describe", lambda best, validation: {"parameters": 1, "loss": 0.5})
+    encode_examples(tiny.features(), tiny.EXAMPLES).save(prepared / "validation.npz")
+    (tmp_path / "report.json").write_text('{"em": 0.5}', encoding="utf-8")
+    corpora = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for corpus in corpora:
+        corpus.write_text(corpus.name, encoding="utf-8")
+    for corpus in (*corpora, *corpora):
+        assert family.evaluate(tmp_path / "best", corpus, prepared, tmp_path)["em"] == 0.5
+    assert [command[:2] for command in commands] == [("evaluate", str(corpus)) for corpus in corpora]
 
 
 def test_gen_can_reach_the_references_without_unknown_words(family: Any, tmp_path: Path) -> None:
@@ -69,7 +98,7 @@ def test_gen_can_reach_the_references_without_unknown_words(family: Any, tmp_pat
     examples = encode_examples(tiny.features(), tiny.EXAMPLES)
     assert family.known_share(examples) == 0.5
     examples.save(tmp_path / "validation.npz")
-    scores = dict.fromkeys(family.SCORES, 0.123)
+    scores = dict.fromkeys(QUALITY_KEYS, 0.123)
     reports = {family.FAMILY[0]: {**scores, "parameters": 2_340_000, "minutes": 3.4, "loss": 1.5}}
     lines = family.table(reports, tmp_path, Recipe.load(family.RECIPE)).splitlines()
     assert len({line.count("|") for line in lines[:3]}) == 1

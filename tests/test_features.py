@@ -28,6 +28,7 @@ from rewriter.vocabulary import EOS, EOT, PAD, SPECIAL_CHARACTERS, SPECIAL_WORDS
 WORDS = ("的", "是", "西安", "明天", "今天", "天气", "吗", "nba")
 VOCABULARY = Vocabulary(SPECIAL_WORDS + WORDS, SPECIAL_CHARACTERS + tuple("的是西安明天今气吗nba"))
 CONFIG = FeaturesConfig(
+    granularity=Granularity.WORD,
     function_words=("的", "是", "ok"),
     characters_per_token=2,
     max_history_turns=3,
@@ -399,7 +400,7 @@ def test_spans_cover_any_rewrite_and_name_where_it_was_copied(conversation: Conv
     assert normalize(text).replace(" ", "") == written
 
 
-@pytest.mark.parametrize("features", [SHIPPED, BY_DICTIONARY], ids=["words", "dictionary"])
+@pytest.mark.parametrize("features", [SHIPPED, BY_DICTIONARY], ids=["names", "dictionary"])
 @settings(max_examples=300, deadline=None)
 @given(conversation=CONVERSATIONS)
 @example(conversation=Conversation(("⑴",), "½ 明天\u3000"))

@@ -23,6 +23,11 @@ from serving.resilience.pool import Pool
 pytestmark = pytest.mark.asyncio
 
 
+class Misfit(FakeReplica):
+    async def start(self) -> None:
+        raise BackendUnavailable("of another vocabulary")
+
+
 async def ask(under_test: Pool, seconds: float = 2.0) -> Prediction:
     served = under_test.serving("")
     source = served.features.encode(CONVERSATION)
@@ -236,12 +241,33 @@ async def test_the_start_needs_one_address_and_fails_if_none_will_ever_be_there(
     await under_test.start()
     assert await ask_often(under_test, 2) == 2
     await under_test.close()
-
-    class Misfit(FakeReplica):
-        async def start(self) -> None:
-            raise BackendUnavailable("of another vocabulary")
-
     hopeless = pool([Misfit("one", Clock())])
     with pytest.raises(BackendUnavailable, match="another vocabulary"):
         await hopeless.start()
     await hopeless.close()
+
+
+async def test_an_address_that_did_not_fit_at_the_start_is_asked_once_it_does() -> None:
+    clock = Clock()
+    good, misfit = FakeReplica("good", clock), Misfit("misfit", clock)
+    misfit.ready = False
+    under_test = pool([good, misfit])
+    await under_test.start()
+    await ask_often(under_test, 6)
+    assert (len(good.asked), len(misfit.asked)) == (6, 0)
+    misfit.ready = True
+    await ask_often(under_test, 6)
+    assert (len(good.asked), len(misfit.asked)) == (9, 3)
+    await under_test.close()
+
+
+async def test_an_address_that_is_not_there_keeps_no_other_from_being_ejected() -> None:
+    clock, told = Clock(), Told()
+    replicas = [FakeReplica(name, clock) for name in ("one", "two", "nowhere")]
+    replicas[2].open.clear()
+    under_test = pool(replicas, told)
+    await under_test.start()
+    replicas[1].takes_seconds = 0.2
+    await ask_often(under_test, 75)
+    assert ("ejected", "two") in told.events
+    await under_test.close()

@@ -41,7 +41,7 @@ DIALOGUES = [
     ["想去上海看展览", "上海最近有什么展览", "上海博物馆有青铜器展览", "那就去上海博物馆看青铜器"],
     ["猫不爱吃饭怎么办", "猫不爱吃饭要看医生", "哪里的医生会给猫看病"],
 ]
-CONFIG = FeaturesConfig(function_words=("的", "是"), max_source_tokens=64)
+CONFIG = FeaturesConfig(granularity=Granularity.WORD, function_words=("的", "是"), max_source_tokens=64)
 
 
 def write_corpus(directory: Path, lines: list[str]) -> Path:
@@ -158,6 +158,19 @@ def test_training_examples_that_become_validation_examples_are_left_out(tmp_path
         assert held_out.isdisjoint(rows(tmp_path / "out", name))
 
 
+@pytest.mark.parametrize("history", ["周末去ＮＢＡ吗", "周末去nba吗"])
+def test_what_is_held_out_is_not_taught_in_other_letters_nor_by_dialogues(tmp_path: Path, history: str) -> None:
+    held_out = "周末去NBA吗\tNBA人多\t哪里人少\tNBA哪里人少"
+    corpus = write_corpus(tmp_path, [*TRAINING, f"{history}\tnba人多\t哪里人少\tNBA里哪里人少", held_out])
+    dialogues = tmp_path / "dialogues.jsonl"
+    turns = [[history, "nba人多", "NBA哪里人少"]] * 20 + DIALOGUES
+    dialogues.write_text("".join(json.dumps({"turns": t}) + "\n" for t in turns), encoding="utf-8")
+    counts = prepare(corpus, tmp_path / "out", dialogue_paths=[dialogues], validation_lines=1, config=CONFIG)
+    assert (counts["train"], counts["repeated_lines_left_out"]) == (len(TRAINING), 1)
+    conversations = {row[:3] for name in ("validation", "validation_untouched") for row in rows(tmp_path / "out", name)}
+    assert conversations.isdisjoint(row[:3] for row in rows(tmp_path / "out", "pretraining"))
+
+
 def test_a_variant_is_no_training_example(prepared: Path) -> None:
     assert set(rows(prepared, "train_variants")).isdisjoint(rows(prepared, "train"))
 
@@ -193,6 +206,14 @@ def test_without_dialogues_there_is_no_pretraining_part(tmp_path: Path) -> None:
     counts = prepare(write_corpus(tmp_path, LINES), tmp_path / "out", validation_lines=2, config=CONFIG)
     assert not (tmp_path / "out" / "pretraining.npz").exists()
     assert "pretraining" not in counts
+
+
+def test_preparing_anew_leaves_nothing_of_an_earlier_preparation(tmp_path: Path) -> None:
+    corpus, output = write_corpus(tmp_path, LINES), tmp_path / "out"
+    prepare(corpus, output, dialogue_paths=[write_dialogues(tmp_path)], validation_lines=2, config=CONFIG)
+    prepare(corpus, output, validation_lines=2, config=CONFIG)
+    assert {path.stem for path in output.glob("*.npz")} == {name for name in report(output) if (output / f"{name}.npz").exists()}
+    assert not (output / "pretraining.npz").exists()
 
 
 def test_only_the_first_dialogues_of_a_file_are_read(tmp_path: Path) -> None:
@@ -345,7 +366,7 @@ def test_what_is_remembered_is_what_is_cut_whatever_is_done_with_it(granularity:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rewriter.preparation._REMEMBERED_TURNS", 2)
-    tokenizer = RememberingTokenizer()
+    tokenizer = RememberingTokenizer(Granularity.WORD)
     for text in ("一", "二", "三", "二", "一"):
         tokenizer.tokenize(text)
     kept = tokenizer._remembered.cache_info()

@@ -1,5 +1,7 @@
 import math
 import threading
+from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -106,6 +108,7 @@ async def test_a_rewrite_that_the_model_is_not_sure_of_is_withheld() -> None:
     assert (answer.text, answer.outcome, answer.reason) == ("明天有雨吗", Outcome.UNCHANGED, None)
     assert answer.spans == (Span(0, 5, Origin.UTTERANCE, 1, 0, 5),)
     assert answer.confidence == pytest.approx(1 - math.exp(-0.5))
+    assert answer.alternatives == ()  # of which the model gives one, the turn itself
     assert await service.rewrite_or_pass_through(WEATHER, max_alternatives=5) == answer
 
 
@@ -163,6 +166,37 @@ async def test_an_utterance_of_too_many_words_passes_through_and_is_never_cut() 
 
 
 @pytest.mark.asyncio
+async def test_a_fault_of_ours_passes_the_turn_through_and_the_log_does_not_quote_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service = rewriting(failing_with(RuntimeError(WEATHER.utterance)))
+    answer = await service.rewrite_or_pass_through(WEATHER)
+    assert (answer.text, answer.reason) == (WEATHER.utterance, PassthroughReason.MODEL_UNAVAILABLE)
+    [line] = caplog.records
+    assert (line.levelname, line.message) == ("ERROR", "unexpected RuntimeError")
+    assert "in rewrite_or_pass_through" in vars(line)["facts"]["stack"]
+    assert WEATHER.utterance not in f"{caplog.text} {vars(line)}"
+    with pytest.raises(RuntimeError):
+        await service.rewrite(WEATHER)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("backend", "warnings"),
+    [
+        (lambda: failing_with(BackendUnavailable("down")), 0),
+        (lambda: answering(9999), 1),
+        (lambda: answering(17, finished=False), 1),
+    ],
+)
+async def test_turns_passed_through_are_logged_where_the_model_is_at_fault_and_not_where_there_is_none(
+    backend: Callable[[], FakeBackend], warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    await rewriting(backend()).rewrite_or_pass_through(WEATHER)
+    assert caplog.text.count("passed a turn through") == warnings
+
+
+@pytest.mark.asyncio
 async def test_a_backend_that_ignores_its_timeout_is_left_behind() -> None:
     backend = FakeBackend()
     backend.open.clear()
@@ -191,9 +225,9 @@ async def test_the_backend_gets_the_time_left_less_the_margin(time_left_seconds:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("times", "on_loop"), [(1, True), (200, False)])
+@pytest.mark.parametrize(("times", "blanks", "on_loop"), [(1, 0, True), (200, 0, False), (200, 100, False)])
 async def test_only_a_long_conversation_is_encoded_off_the_loop(
-    times: int, on_loop: bool, monkeypatch: pytest.MonkeyPatch
+    times: int, blanks: int, on_loop: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = rewriting(FakeBackend())
     encode, threads = service.features.encode, []
@@ -203,7 +237,8 @@ async def test_only_a_long_conversation_is_encoded_off_the_loop(
         return encode(conversation)
 
     monkeypatch.setattr(service.features, "encode", noting)
-    answer = await service.rewrite(Conversation(("西安今天的天气怎么样" * times,), "明天有雨吗"))
+    history = ("西安今天的天气怎么样" * times, *[""] * blanks)
+    answer = await service.rewrite(Conversation(history, "明天有雨吗"))
     assert answer.history_truncated is not on_loop
     assert [thread is threading.main_thread() for thread in threads] == [on_loop]
 
@@ -215,6 +250,8 @@ async def test_warming_up_asks_for_sources_of_every_length_and_fails_with_the_mo
     lengths = [len(source) for source in backend.asked]
     assert max(lengths) >= 256
     assert {length.bit_length() for length in lengths} == {5, 6, 7, 8, 9}
+    # Each greedily and by beam search, twice: the first answer does not say how long the others will take.
+    assert set(Counter(lengths).values()) == {4}
     with pytest.raises(BackendUnavailable):
         await rewriting(failing_with(BackendUnavailable("down"))).warm_up(10)
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from rewriter.conversation import Example
 from rewriter.selfsupervised import _PEOPLE, _PLACES, _THINGS, ExampleMaker, _shared_phrases, is_content_word
-from rewriter.tokenizer import Token, Tokenizer
+from rewriter.tokenizer import Granularity, Token, Tokenizer
 
-TOKENIZER = Tokenizer()
+TOKENIZER = Tokenizer(Granularity.WORD)
 WORDS = st.sampled_from(("钢琴", "上海", "的", "在"))
 PRONOUNS = {*_PEOPLE, *_PLACES, *_THINGS}
 DIALOGUES = [

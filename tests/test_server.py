@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
-from front import FakeBackend, Front, failing_with, features, first_word_and_utterance, front
+from front import FakeBackend, Front, failing_with, features, first_word_and_utterance, front, rewriting
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -21,15 +21,20 @@ from serving.backend import (
     BackendOverloaded,
     BackendTimeout,
     BackendUnavailable,
+    BackendUnreachable,
     BrokenAnswer,
     Prediction,
     UnfinishedAnswer,
 )
+from serving.backends import guarded_model
 from serving.client import AsyncRewriter
 from serving.config import ServerSettings
 from serving.embedded import EmbeddedBackend
+from serving.health import AlwaysUsable
+from serving.metrics import Metrics
 from serving.pb import rewriter_pb2 as pb
-from serving.server import SERVICE, create
+from serving.server import SERVICE, FrontServer, ModelStuck, _serve_until, create
+from serving.signatures import GREEDY
 
 pytestmark = pytest.mark.asyncio
 
@@ -169,20 +174,23 @@ async def test_errors_worth_a_retry_say_when(error: type[Exception]) -> None:
 
 
 async def test_an_utterance_of_too_many_words_as_an_error_names_the_field() -> None:
+    utterance = "明天有雨吗" * 30
     async with front(FakeBackend()) as served:
-        raised = await error_of(
-            served.stub.Rewrite(request(utterance="明天有雨吗" * 30, failure_mode=pb.FAILURE_MODE_ERROR))
-        )
+        raised = await error_of(served.stub.Rewrite(request(utterance=utterance, failure_mode=pb.FAILURE_MODE_ERROR)))
     assert raised.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert raised.details() == "utterance: expected an utterance of at most 40 tokens, found 90"
+    tokens = len(features().tokenizer.tokenize(utterance))
+    assert raised.details() == f"utterance: expected an utterance of at most 40 tokens, found {tokens}"
     assert detail(raised, error_details_pb2.BadRequest).field_violations[0].field == "utterance"
 
 
 async def test_an_unexpected_exception_says_nothing_to_anyone(caplog: pytest.LogCaptureFixture) -> None:
     async with front(failing_with(RuntimeError(f"failed on {UTTERANCE}"))) as served:
-        error = await error_of(served.stub.Rewrite(request()))
+        response = await served.stub.Rewrite(request())
+        error = await error_of(served.stub.Rewrite(request(failure_mode=pb.FAILURE_MODE_ERROR)))
+    assert (response.text, response.outcome) == (UTTERANCE, pb.OUTCOME_PASSTHROUGH)
+    assert response.passthrough_reason == pb.PASSTHROUGH_REASON_MODEL_UNAVAILABLE
     assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, "internal error")
-    assert "unexpected RuntimeError" in caplog.text
+    assert caplog.text.count("unexpected RuntimeError") == 2
     assert UTTERANCE not in caplog.text
 
 
@@ -228,16 +236,49 @@ async def test_a_batch_keeps_its_order_and_a_bad_item_harms_no_other() -> None:
     items = [
         request(request_id="good"),
         request(utterance="", request_id="empty"),
-        request(utterance="出错", request_id="bug"),
+        request(utterance="出错", request_id="bug", failure_mode=pb.FAILURE_MODE_ERROR),
         request(utterance="后天呢", request_id="also good"),
+        request(utterance="出错", request_id="passed through"),
     ]
     async with front(FakeBackend(answer)) as served:
         results = (await served.stub.BatchRewrite(pb.BatchRewriteRequest(requests=items))).results
-    assert [result.WhichOneof("result") for result in results] == ["response", "error", "error", "response"]
+    assert [result.WhichOneof("result") for result in results] == ["response", "error", "error", "response", "response"]
     assert (results[0].response.text, results[3].response.text) == ("西安明天有雨吗", "西安后天呢")
     assert (results[1].error.code, results[1].error.message) == (3, "utterance: expected a turn, found nothing")
     assert (results[2].error.code, results[2].error.message) == (13, "internal error")
     assert results[2].error.request_id == "bug"
+    assert (results[4].response.text, results[4].response.outcome) == ("出错", pb.OUTCOME_PASSTHROUGH)
+
+
+async def test_others_are_heard_while_a_batch_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, heard, rounds = features().encode, set(), 0
+
+    async def listen() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    def noting(conversation: Conversation) -> Source:
+        heard.add(rounds)
+        return encode(conversation)
+
+    monkeypatch.setattr(features(), "encode", noting)
+    listening = asyncio.create_task(listen())
+    async with front(FakeBackend()) as served:
+        await served.stub.BatchRewrite(pb.BatchRewriteRequest(requests=[request()] * 8))
+    listening.cancel()
+    assert len(heard) == 8
+
+
+async def test_a_caller_who_gives_up_a_batch_frees_the_model() -> None:
+    backend = FakeBackend()
+    backend.open.clear()
+    async with front(backend) as served:
+        call = served.stub.BatchRewrite(pb.BatchRewriteRequest(requests=[request()] * 3))
+        await backend.wait_until_asked(3)
+        call.cancel()
+        await backend.cancelled.wait()
 
 
 async def test_a_batch_beyond_its_limit_is_an_invalid_argument() -> None:
@@ -355,6 +396,43 @@ async def test_health_stays_off_when_the_model_fails_its_warm_up() -> None:
         assert await health_of(served) == NOT_SERVING
 
 
+@pytest.mark.parametrize(
+    "trouble", [BackendOverloaded("full"), BackendTimeout("late"), BackendUnreachable("left alone")]
+)
+async def test_trouble_that_passes_holds_up_the_warm_up_and_does_not_end_it(
+    trouble: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("serving.server._WARM_UP_PAUSE_SECONDS", 0.001)
+    backend = failing_with(trouble)
+    async with front(backend) as served:
+        warming_up = asyncio.create_task(served.server.warm_up())
+        await backend.wait_until_asked(3)
+        assert await health_of(served) == NOT_SERVING
+        backend.answer = first_word_and_utterance
+        await warming_up
+        assert await health_of(served) == SERVING
+    assert f"the model is not warm yet: {trouble}" in caplog.text
+
+
+async def test_a_model_that_cannot_be_used_ends_the_server_in_words() -> None:
+    async with front(failing_with(BackendUnavailable("of another vocabulary"))) as served:
+        with pytest.raises(RuntimeError, match="the model cannot be used: of another vocabulary"):
+            await _serve_until(asyncio.Event(), served.server, end_when_stuck=False)
+
+
+async def test_a_model_that_hangs_at_its_first_answer_ends_the_process_of_a_worker() -> None:
+    class Hanging(AlwaysUsable):
+        def seconds_stuck(self) -> float:
+            return 1000.0
+
+    backend = failing_with(BackendTimeout("late"))
+    settings = ServerSettings(model_dir=Path("unused"), port=0)
+    server = FrontServer(settings, backend, rewriting(backend), model_state=Hanging())
+    await server.start()
+    with pytest.raises(ModelStuck):
+        await _serve_until(asyncio.Event(), server, end_when_stuck=True)
+
+
 async def test_stopping_under_load_loses_no_call_and_accepts_no_new_one() -> None:
     backend = FakeBackend()
     backend.open.clear()
@@ -429,6 +507,33 @@ async def test_the_sources_of_one_batch_are_of_similar_length(model_dir: Path, m
     assert all(max(lengths) < 2 * min(lengths) for lengths in batches)
 
 
+async def test_the_log_does_not_repeat_what_a_model_failed_with(
+    model_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(**arrays: object) -> None:
+        raise ArithmeticError("indices[0,0] = 4711")
+
+    backend = EmbeddedBackend(model_dir / "1", FINGERPRINT, max_batch_size=8, max_queue_size=100)
+    await backend.start()
+    monkeypatch.setitem(backend._signatures, GREEDY, fail)
+    with pytest.raises(BackendUnavailable, match="the model failed: ArithmeticError"):
+        source = features().encode(Conversation(tuple(HISTORY), UTTERANCE))
+        await backend.predict([source], beam=False, timeout_seconds=30)
+    await backend.close()
+    assert "the model failed on a batch of 1: ArithmeticError" in caplog.text
+    assert "4711" not in caplog.text
+
+
+async def test_a_version_that_arrives_during_the_start_is_not_mixed_with_the_one_before(
+    model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = iter([model_dir / "1", model_dir / "2"])
+    monkeypatch.setattr("serving.backends.newest_version", lambda folder: next(versions))
+    guarded = guarded_model(ServerSettings(model_dir=model_dir), Metrics())
+    assert guarded.model.version == "1"
+    assert next(versions) == model_dir / "2"
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"), [({"fingerprint": 5}, "BROKEN_ANSWER"), ({"finished": False}, "UNFINISHED")]
 )
@@ -491,3 +596,14 @@ async def test_a_server_process_serves_until_it_is_told_to_stop(model_dir: Path)
     assert process.returncode == 0
     assert "stopping" in rest.decode()
     assert UTTERANCE not in "".join(lines) + rest.decode()
+
+
+async def test_a_server_process_whose_model_cannot_be_used_ends_with_one_line_and_status_2(tmp_path: Path) -> None:
+    command = ["-m", "rewriter", "serve", "--model-dir", str(write_model(tmp_path, fingerprint=5)), "--port", "0"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, "--set", "metrics.port=0", stderr=asyncio.subprocess.PIPE
+    )
+    _, log = await process.communicate()
+    assert process.returncode == 2
+    assert "rewriter: the model cannot be used: expected" in log.decode()
+    assert "Traceback" not in log.decode()

@@ -1,6 +1,9 @@
 """What Prometheus is told of the calls, the queue and the model."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from serving.config import MetricsSettings, ServerSettings
 from serving.generate import REPOSITORY
 from serving.metrics import Metrics, exposed
 from serving.pb import rewriter_pb2 as pb
+from serving.processes.metrics import FOLDER_VARIABLE, WorkerMetrics
 from serving.resilience_metrics import ResilienceMetrics
 from serving.server import SERVICE, create
 
@@ -202,3 +206,18 @@ def test_the_page_for_operators_explains_every_metric() -> None:
     families = [family.name for family in metrics.registry.collect() if family.name.startswith("rewriter_")]
     assert len(families) > 20
     assert [name for name in families if f"`{name}" not in page] == []
+
+
+def test_the_breakers_of_a_worker_that_is_gone_do_not_count(tmp_path: Path) -> None:
+    program = (
+        "import os; from prometheus_client import CollectorRegistry; from serving.resilience.breaker import State; "
+        "from serving.resilience_metrics import ResilienceMetrics; "
+        "ResilienceMetrics(CollectorRegistry(), ('there',)).breaker_became('there', State.OPEN); print(os.getpid())"
+    )
+    environment = {**os.environ, FOLDER_VARIABLE: str(tmp_path)}
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+    metrics = WorkerMetrics(tmp_path)
+    metrics.started(int(found.stdout))
+    assert metrics.registry.get_sample_value("rewriter_breaker_state", {"address": "there"}) == 1
+    metrics.ended(int(found.stdout))
+    assert metrics.registry.get_sample_value("rewriter_breaker_state", {"address": "there"}) is None

@@ -1,5 +1,6 @@
 """The parts of the TF Serving backend that need no server; ``conformance`` has the rest."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -191,6 +192,18 @@ def test_a_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
         Catalogue(tmp_path).load(4)
 
 
+def test_the_newest_version_that_can_be_read_counts_or_the_newest_says_why_not(tmp_path: Path) -> None:
+    for number in (2, 9, 10):
+        write_model(tmp_path, version=number)
+    for number in (9, 10):
+        features_file = tmp_path / str(number) / "assets.extra/rewriter/features.json"
+        features_file.write_text(json.dumps({"granularity": f"newer than this front, {number}"}), encoding="utf-8")
+    assert Catalogue(tmp_path).newest().number == 2
+    tmp_path.joinpath("2").rename(tmp_path / "kept")
+    with pytest.raises(ValueError, match="newer than this front, 10"):
+        Catalogue(tmp_path).newest()
+
+
 def test_a_conversation_is_on_trial_or_not_for_good() -> None:
     """Golden: another process, or a later release, must choose alike."""
     chosen = [number for number in range(40) if is_on_trial(f"conversation {number}", 20)]
@@ -310,7 +323,7 @@ async def test_the_id_of_a_conversation_arrives_where_its_model_is_chosen() -> N
     use_case = Rewriting(
         features(), backend, MANIFEST.model, default_deadline_seconds=9, deadline_margin_seconds=0, choose=choose
     )
-    server = FrontServer(ServerSettings(model_dir=Path("unused"), port=0), backend, use_case, MANIFEST)
+    server = FrontServer(ServerSettings(model_dir=Path("unused"), port=0), backend, use_case)
     async with AsyncRewriter(f"127.0.0.1:{await server.start()}", timeout_seconds=9) as rewriter:
         chosen.clear()
         answer = await rewriter.rewrite(["西安今天的天气怎么样"], "明天有雨吗", conversation_id="c-1")

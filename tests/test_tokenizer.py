@@ -18,7 +18,7 @@ AWKWARD = (
 )
 TEXTS = st.text(st.one_of(st.sampled_from(AWKWARD), st.characters()), max_size=40)
 
-words = Tokenizer()
+words = Tokenizer(Granularity.WORD)
 characters = Tokenizer(Granularity.CHARACTER)
 dictionary = Tokenizer(Granularity.DICTIONARY)
 

@@ -115,9 +115,10 @@ async def test_every_turn_of_a_batch_and_a_stream_has_its_own_spans_below_the_ca
 
 async def test_a_failed_call_is_a_failed_span_that_tells_the_type_of_the_error_and_no_more() -> None:
     recorder = Recorder()
+    request = pb.RewriteRequest(history=HISTORY, utterance=UTTERANCE, failure_mode=pb.FAILURE_MODE_ERROR)
     async with front(failing_with(RuntimeError(UTTERANCE)), observability=recorder.observability) as served:
         with pytest.raises(grpc.aio.AioRpcError):
-            await served.stub.Rewrite(REQUEST)
+            await served.stub.Rewrite(request)
     call = recorder.span("rewriter.v1.RewriterService/Rewrite")
     assert (call.status.status_code, call.status.description) == (StatusCode.ERROR, "INTERNAL")
     assert recorder.span("turn").status.description == "RuntimeError"

@@ -8,12 +8,14 @@ import numpy as np
 from rewriter.config import FeaturesConfig, ModelConfig
 from rewriter.conversation import Conversation, Example
 from rewriter.features import Features, Source, collate
+from rewriter.tokenizer import Granularity
 from rewriter.vocabulary import SPECIAL_CHARACTERS, SPECIAL_WORDS, Vocabulary
 
 if TYPE_CHECKING:
     from rewriter.model import RewriterModel
 
 FEATURES = FeaturesConfig(
+    granularity=Granularity.WORD,
     function_words=("的", "是", "在"),
     characters_per_token=3,
     max_history_turns=4,

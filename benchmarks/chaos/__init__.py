@@ -2,7 +2,7 @@
 
 Real processes on loopback: the front, and two stand-ins for TF Serving (``tests.stand_in``), or the model in the front.
 
-1. ``callers``     eight steady callers, a flood of calls, and what each call came to.
+1. ``callers``     eight steady callers (once forty), a flood of calls, and what each call came to.
 2. ``processes``   starts, kills and starts anew.
 3. ``with_tf_serving``, ``embedded``: what goes wrong, and when.
 4. ``report``      the table, the JSON file, and the goals that decide the exit status.

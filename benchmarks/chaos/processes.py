@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -13,11 +12,12 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from serving.client import AsyncRewriter
+from tests.stand_in.copying import copy_version
 from tests.stand_in.process import StandIn, running_stand_in
 
 _MODEL_NAME = "rewriter"
 _START_SECONDS = 300.0
+_SERVES = " INFO serving.server serving\n"
 
 
 class Front:
@@ -33,10 +33,13 @@ class Front:
         kilobytes = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
         return kilobytes / 1024
 
-    async def wait_until_healthy(self) -> None:
-        rewriter = AsyncRewriter(self.address)
-        await rewriter.wait_until_healthy(_START_SECONDS)
-        await rewriter.close()
+    async def wait_until_it_serves(self) -> None:
+        """By its log: where fronts share a port, any of them answers a call. Raises RuntimeError if it has ended."""
+        async with asyncio.timeout(_START_SECONDS):
+            while not any(line.endswith(_SERVES) for line in tuple(self.log)):
+                if self.process.poll() is not None:
+                    raise RuntimeError("the front did not come to serve:\n" + "".join(self.log))
+                await asyncio.sleep(0.05)
 
     async def stop(self) -> int:
         """SIGTERM; returns the status that it ends with."""
@@ -63,7 +66,7 @@ def start_front(model_dir: Path, settings: Mapping[str, Any], port: int = 0) -> 
 
 @asynccontextmanager
 async def fronts(model_dir: Path, settings: Mapping[str, Any], count: int = 1) -> AsyncIterator[list[Front]]:
-    """Healthy ones, on one port; those that still run are killed at the end."""
+    """Each of them serves, on one port; those that still run are killed at the end."""
     started: list[Front] = []
     try:
         for _ in range(count):
@@ -71,7 +74,7 @@ async def fronts(model_dir: Path, settings: Mapping[str, Any], count: int = 1) -
             shared = {"reuse_port": True} if count > 1 else {}
             started.append(await asyncio.to_thread(start_front, model_dir, {**settings, **shared}, port))
         for front in started:
-            await front.wait_until_healthy()
+            await front.wait_until_it_serves()
         yield started
     finally:
         for front in started:
@@ -124,14 +127,10 @@ class Server:
         self._running = self._stand_in = None
 
 
-def copy_version(source: Path, model_dir: Path, number: int) -> None:
-    """The same model under another number, there all at once."""
-    partial = model_dir.parent / f"partial-{number}"
-    shutil.copytree(source, partial)
-    manifest = partial / "assets.extra/rewriter/model.json"
-    found = json.loads(manifest.read_text(encoding="utf-8"))
-    manifest.write_text(json.dumps({**found, "version": str(number)}), encoding="utf-8")
-    model_dir.mkdir(exist_ok=True)
+def add_version(model_dir: Path, number: int) -> None:
+    """Version 1 under another number, there all at once."""
+    partial = model_dir.parent / "partial" / str(number)
+    copy_version(model_dir / "1", partial)
     partial.rename(model_dir / str(number))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks.chaos.callers import TIMEOUT_SECONDS, Record, percentile
 
 MAX_RECOVERY_SECONDS = 10.0
+NO_CALLS_AT_SOME_TIME = "expected calls before, during and after it"
 # On the way between client and front, beside what the front promises.
 _WAY_SECONDS = 0.05
 
@@ -70,7 +71,7 @@ def result(
     found.expect(found.during.p99 <= most, f"expected p99 of at most {most:.0f} ms during it")
     expected = MAX_RECOVERY_SECONDS
     found.expect(found.recovery_seconds <= expected, f"expected a recovery within {expected:.0f} s")
-    found.expect(bool(before and during and after), "expected calls before, during and after it")
+    found.expect(bool(before and during and after), NO_CALLS_AT_SOME_TIME)
     if not may_pass_through:
         passed = sum(each.passed_through for each in records)
         found.expect(passed == 0, f"expected no turn to be passed through, found {passed}")

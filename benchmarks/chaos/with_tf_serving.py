@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.chaos.callers import steady
-from benchmarks.chaos.processes import Front, Server, copy_version, fronts
+from benchmarks.chaos.callers import CALLERS, steady
+from benchmarks.chaos.processes import Front, Server, add_version, fronts
 from benchmarks.chaos.report import Result, result
 
 _BURST_SECONDS = 0.2  # of each second
@@ -32,6 +32,7 @@ class Scenario:
     trouble: Callable[[Setting, float], Awaitable[None]]
     end: Callable[[Setting], Awaitable[None]]
     may_pass_through: bool = True
+    callers: int = CALLERS
 
 
 @asynccontextmanager
@@ -52,7 +53,7 @@ async def setting(model_dir: Path, folder: Path) -> AsyncIterator[Setting]:
 
 async def run(scenario: Scenario, where: Setting, seconds: float) -> Result:
     """So many seconds before, during and after the trouble, each."""
-    async with steady(where.front.address) as records:
+    async with steady(where.front.address, scenario.callers) as records:
         await asyncio.sleep(seconds)
         began = time.monotonic()
         await scenario.trouble(where, seconds)
@@ -65,6 +66,8 @@ async def run(scenario: Scenario, where: Setting, seconds: float) -> Result:
 def scenarios() -> list[Scenario]:
     return [
         Scenario("one of two killed, started anew", _killed(1), _started),
+        # More turns at once than the reserve of retries (resilience.retry.reserve_turns).
+        Scenario("one of two killed, started anew, 40 callers", _killed(1), _started, callers=40),
         Scenario("both killed, started anew", _killed(2), _started),
         Scenario("one of two stalls", _fault("stall", 1), _cleared),
         Scenario("both stall", _fault("stall", 2), _cleared),
@@ -114,7 +117,7 @@ def _down(count: int) -> Callable[[Setting, float], Awaitable[None]]:
 
 
 async def _new_version(where: Setting, seconds: float) -> None:
-    await asyncio.to_thread(copy_version, where.model_dir / "1", where.model_dir, 2)
+    await asyncio.to_thread(add_version, where.model_dir, 2)
     await where.each(do=lambda server: server.order(poll=True))
     await asyncio.sleep(seconds)
 

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rewriter.conversation import Conversation
 from rewriter.features import Source
 from serving.backend import (
+    PROBE,
     Backend,
     BackendError,
     BackendOverloaded,
@@ -31,7 +31,6 @@ from serving.resilience.settings import ResilienceSettings
 _ALMOST = 0.95
 # As in ``rewriter.features``: rounding makes a little more than 1 of certainty.
 _MOST_CERTAIN = 1e-3
-_PROBE = Conversation(("今天西安的天气怎么样",), "明天呢")
 
 
 class Replica(Backend, Protocol):
@@ -98,8 +97,11 @@ class Member:
 
     async def start(self) -> None:
         """Failures count only from here on: a model that loads is not one that fails."""
-        await self._replica.start()
-        self._started = True
+        try:
+            await self._replica.start()
+        finally:
+            # What did not start is not ready, and may be one day.
+            self._started = True
 
     async def close(self) -> None:
         await self._replica.close()
@@ -117,7 +119,6 @@ class Member:
         except BackendOverloaded:
             self._observer.refused(self.address, "limit")
             raise
-        self._observer.in_flight_became(self.address, self._places.in_use)
         call = _Call(self.breaker.generation, self._clock(), deadline - self._clock())
         self._observer.in_flight_became(self.address, self._places.in_use)
         try:
@@ -149,14 +150,13 @@ class Member:
 
     async def _answers(self) -> bool:
         seconds = self._settings.breaker.probe_timeout_seconds
-        answered = False
         try:
             served = self.serving("")
             async with asyncio.timeout(seconds):
-                source = served.features.encode(_PROBE)
+                source = served.features.encode(PROBE)
                 check_sound(await served.predict([source], beam=False, timeout_seconds=seconds))
             answered = True
-        except (Exception, TimeoutError):  # whatever it is, it is no answer, and the watch must go on
+        except Exception:  # whatever it is, it is no answer, and the watch must go on
             answered = False
         self._observer.probed(self.address, answered)
         return answered

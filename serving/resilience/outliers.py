@@ -10,7 +10,7 @@ from serving.resilience.windows import Totals
 def find_outliers(totals: Mapping[str, Totals], settings: OutlierSettings, already_out: int = 0) -> dict[str, str]:
     """Returns the addresses to leave alone, worst first, with the reason.
 
-    ``totals`` is of the addresses that are asked now; ``already_out`` others are not, and count as left alone.
+    ``totals`` is of the addresses that are asked now; ``already_out`` others are left alone.
     """
     heard = {address: each for address, each in totals.items() if each.calls >= settings.min_turns}
     room = int((len(totals) + already_out) * settings.max_ejected_percent / 100) - already_out

@@ -153,7 +153,7 @@ class Pool:
         self._compared = now
         asked = {member.address: member for member in self._members if member.usable}
         totals = {address: member.breaker.totals() for address, member in asked.items()}
-        already_out = len(self._members) - len(asked)
+        already_out = sum(not member.breaker.closed for member in self._members)
         for address, reason in find_outliers(totals, self._settings.outliers, already_out).items():
             self._observer.ejected(address)
             asked[address].breaker.trip(reason)

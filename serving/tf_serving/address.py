@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -56,6 +57,7 @@ class AddressBackend:
             self._ask, lambda question: question.version.buckets.batch_sizes[-1], settings.max_queue_size, observe
         )
         self._observer = observe(1)  # of calls with one source each, where the server makes the batches
+        self._calls = 0  # of this kind, now
 
     @property
     def address(self) -> str:
@@ -121,16 +123,24 @@ class AddressBackend:
 
     async def _ask_alone(self, question: _Question, source: Source, timeout_seconds: float) -> Prediction:
         started = time.perf_counter()
+        self._count_call(1)
         try:
             [prediction] = await self._ask(question, [source], timeout_seconds)
         finally:
+            self._count_call(-1)
             seconds = time.perf_counter() - started
             self._observer.batch_ended(1, seconds)
         self._observer.item_ended(0.0, seconds)
         return prediction
 
+    def _count_call(self, change: int) -> None:
+        # Which of them the server works on and which wait in its queue, it does not tell.
+        self._calls += change
+        self._observer.waiting(self._calls)
+
     async def _ask(self, question: _Question, sources: Sequence[Source], timeout_seconds: float) -> list[Prediction]:
         """Asks for the sources in one call, padded to sizes that the model was warmed up with."""
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
         signature = BEAM if question.beam else GREEDY
         arrays = collate(sources, question.length)
         rows = len(sources)
@@ -142,10 +152,10 @@ class AddressBackend:
         try:
             response = await self._endpoint.predict(question.route.asked, signature, arrays, timeout_seconds)
         except VersionGone:
-            await self._watcher.look()
+            await self._look(deadline)
             raise ModelChanged("the version of the model is no longer served") from None
         outputs = to_arrays(response.outputs)
-        answered_by = await self._answered_by(question, response.model_spec.version.value)
+        answered_by = await self._answered_by(question, response.model_spec.version.value, deadline)
         predictions = read_predictions(
             outputs,
             beam=question.beam,
@@ -154,12 +164,18 @@ class AddressBackend:
         )
         return [Prediction(each.hypotheses, answered_by) for each in predictions[: len(sources)]]
 
-    async def _answered_by(self, question: _Question, number: int) -> ServedModel | None:
+    async def _answered_by(self, question: _Question, number: int, deadline: float) -> ServedModel | None:
         """None if the expected version answered. Raises ModelChanged if the one that did reads other arrays."""
         if number == question.version.number:
             return None
         version = self._watcher.known(number)
         if version is not None and version.reads_as(question.version):
             return self._served(question.route, version)
-        await self._watcher.look()
+        await self._look(deadline)
         raise ModelChanged("another version of the model answered")
+
+    async def _look(self, deadline: float) -> None:
+        """Others of this length wait for the batch: a look that takes longer goes on without it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._watcher.look()

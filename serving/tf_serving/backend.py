@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import grpc
-
 from serving.batching import NoObserver
 from serving.tf_serving.address import AddressBackend
 from serving.tf_serving.batches import Observe
@@ -16,7 +14,6 @@ def address_backends(
     settings: TFServingSettings,
     model_dir: Path,
     *,
-    credentials: grpc.ChannelCredentials | None = None,
     observe: Observe = lambda max_batch_size: NoObserver(),
 ) -> list[AddressBackend]:
     """One for each address. Call it inside a running event loop.
@@ -27,6 +24,6 @@ def address_backends(
     catalogue = Catalogue(model_dir)
     initial = catalogue.load(settings.version) if settings.version else catalogue.newest()
     return [
-        AddressBackend(Endpoint(address, settings, credentials), catalogue, initial, settings, observe)
+        AddressBackend(Endpoint(address, settings), catalogue, initial, settings, observe)
         for address in settings.addresses
     ]

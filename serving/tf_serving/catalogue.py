@@ -3,6 +3,8 @@
 TF Serving serves a model and no vocabulary, so the front reads it where TF Serving reads the model.
 """
 
+import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,8 @@ from rewriter.features import Features
 from serving.answer import Model
 from serving.artefact import Manifest, load_features, load_manifest, manifest_path, newest_version
 from serving.tf_serving.buckets import Buckets
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +42,20 @@ class Catalogue:
         self._model_dir = model_dir
 
     def newest(self) -> Version:
-        """Raises ValueError if there is none, or it does not fit together."""
-        return self.load(int(newest_version(self._model_dir).name))
+        """The newest that can be read: one made for later fronts may lie beside the one that is served.
+
+        Raises ValueError if there is none, or for the newest of all if none can be read.
+        """
+        newest = int(newest_version(self._model_dir).name)
+        try:
+            return self.load(newest)
+        except ValueError:
+            for number in self._older(newest):
+                with suppress(ValueError):
+                    version = self.load(number)
+                    _LOGGER.warning("version %d cannot be read, version %d is the newest that can", newest, number)
+                    return version
+            raise
 
     def load(self, number: int) -> Version:
         """Raises ValueError naming the folder if there is no such version, or it does not fit together."""
@@ -57,6 +73,11 @@ class Catalogue:
             return Version(number, manifest, features, Buckets.of(manifest, features), written)
         except ValueError as error:
             raise ValueError(f"{folder}: {error}") from None
+
+    def _older(self, newest: int) -> list[int]:
+        """Newest first."""
+        numbers = (int(path.name) for path in self._model_dir.iterdir() if path.is_dir() and path.name.isdecimal())
+        return sorted((number for number in numbers if number < newest), reverse=True)
 
     def is_as_it_was(self, version: Version) -> bool:
         """False if the number belongs to another export now. Storage that is out of reach changes nothing."""

@@ -27,17 +27,10 @@ Response = TypeVar("Response", bound=Message)
 class Endpoint:
     """A connection. Make it inside a running event loop."""
 
-    def __init__(
-        self, address: str, settings: TFServingSettings, credentials: grpc.ChannelCredentials | None = None
-    ) -> None:
+    def __init__(self, address: str, settings: TFServingSettings) -> None:
         self.address = address
         self._model_name = settings.model_name
-        options = _channel_options(settings)
-        self._channel = (
-            grpc.aio.secure_channel(address, credentials, options)
-            if credentials
-            else grpc.aio.insecure_channel(address, options)
-        )
+        self._channel = grpc.aio.insecure_channel(address, _channel_options(settings))
         # As bytes: those that are no message gRPC would log, with a stack trace.
         self._methods: dict[str, Any] = {
             method: self._channel.unary_unary(method) for method in (_PREDICT, _METADATA, _STATUS)
@@ -116,7 +109,8 @@ def _channel_options(settings: TFServingSettings) -> list[tuple[str, int | str]]
         ("grpc.service_config", json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})),
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.use_local_subchannel_pool", 1),
-        # By default gRPC waits up to two minutes before it tries a server again.
+        # By default gRPC waits up to two minutes before it tries a server again. Before it looks up a name again that
+        # did not exist, it still does: there is no option for that.
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 2000),
     ]

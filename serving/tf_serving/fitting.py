@@ -1,4 +1,4 @@
-"""Whether a served version is the one on shared storage, and has the signatures that we ask."""
+"""Whether a served version has the signatures that we ask."""
 
 from collections.abc import Iterable, Mapping
 

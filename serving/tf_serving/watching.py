@@ -6,9 +6,8 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
-from rewriter.conversation import Conversation
 from rewriter.features import collate
-from serving.backend import BackendError, BackendUnavailable, BrokenAnswer
+from serving.backend import PROBE, BackendError, BackendUnavailable, BrokenAnswer
 from serving.pb import tf_serving_pb2 as pb
 from serving.signatures import BEAM, read_predictions
 from serving.tf_serving.catalogue import Catalogue, Version
@@ -22,11 +21,13 @@ _LOGGER = logging.getLogger(__name__)
 
 # Versions come one after the other; this many are kept for answers that are still on their way.
 _MAX_VERSIONS = 8
-_PROBE = Conversation(("今天西安的天气怎么样",), "明天呢")
 
 
 class Watcher:
-    """Looks every ``poll_seconds``, and at once when asked to. Keeps the routes up to date."""
+    """Looks every ``poll_seconds``, and at once when asked to. Keeps the routes up to date.
+
+    A name that did not exist is found later than that: gRPC looks it up again after up to two minutes.
+    """
 
     def __init__(
         self, endpoint: Endpoint, catalogue: Catalogue, routes: Sequence[Route], settings: TFServingSettings
@@ -57,7 +58,10 @@ class Watcher:
         return self._versions.get(number)
 
     async def look(self, *, at_once: bool = True) -> None:
-        """Returns once everything has been looked at anew, in a look that begins after this call."""
+        """Returns once everything has been looked at anew, in a look that begins after this call.
+
+        Whoever no longer waits for it does not end it.
+        """
         target = self._looks_begun + 1
         if at_once:
             self._wake.set()
@@ -110,7 +114,7 @@ class Watcher:
             route.lose(error, available)
 
     async def _admit(self, number: int, signatures: Mapping[str, pb.SignatureDef]) -> Version:
-        """Raises Misfit unless the version is the one on shared storage and answers like it."""
+        """Raises Misfit unless the version reads and answers as the one on shared storage does."""
         what = f"{self._endpoint.address}: {self._settings.model_name} version {number}"
         self._versions.pop(number, None)
         try:
@@ -127,7 +131,7 @@ class Watcher:
 
     async def _probe(self, version: Version) -> None:
         """Has the version answer once by each signature: only an answer shows the fingerprint it was exported with."""
-        source = version.features.encode(_PROBE)
+        source = version.features.encode(PROBE)
         length = version.buckets.length_for(len(source))
         for signature, name in version.buckets.signature_names(self._settings.batching):
             if name.endswith(f"_{length}") or name == signature:

@@ -12,6 +12,7 @@ from target import Target
 from rewriter.conversation import Conversation
 from serving.answer import Answer, Outcome
 from serving.backend import ServedModel
+from serving.config import ServerSettings
 from serving.rewriting import Rewriting
 from serving.tf_serving.address import AddressBackend
 from serving.tf_serving.backend import address_backends
@@ -21,6 +22,7 @@ CONVERSATION = Conversation(("西安今天的天气怎么样",), "明天有雨�
 # From the shortest to the longest bucket.
 CONVERSATIONS = tuple(Conversation(("西安今天的天气怎么样" * times,), "明天有雨吗") for times in (1, 8, 16, 40))
 SECONDS = 30
+TURN_SECONDS = ServerSettings.model_fields["default_deadline_seconds"].default
 
 
 @dataclass(frozen=True)
@@ -72,14 +74,18 @@ async def front(*targets: Target, start: bool = True, **changes: Any) -> AsyncIt
 
 @asynccontextmanager
 async def load(front: Front, callers: int = 4) -> AsyncIterator[list[Answer]]:
-    """Callers that ask one conversation after the other; the answers so far. Raises what any of them raises."""
+    """Callers that ask one conversation after the other, with a front's usual time for each; the answers so far.
+
+    Raises what any of them raises.
+    """
     answers: list[Answer] = []
     stopped = asyncio.Event()
 
     async def call(number: int) -> None:
         while not stopped.is_set():
             turn = CONVERSATIONS[(number + len(answers)) % len(CONVERSATIONS)]
-            answers.append(await front.ask(turn, conversation_id=f"conversation {number}"))
+            conversation_id = f"conversation {number}"
+            answers.append(await front.ask(turn, conversation_id=conversation_id, time_left_seconds=TURN_SECONDS))
 
     tasks = [asyncio.create_task(call(number)) for number in range(callers)]
     yield answers

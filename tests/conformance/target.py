@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 from saved_models import write_model
+from stand_in.copying import copy_version
 from stand_in.process import StandIn, running_stand_in
 from tensorflow_serving.apis import get_model_status_pb2, model_management_pb2
 from tensorflow_serving.apis.model_service_pb2_grpc import ModelServiceStub
@@ -103,16 +104,6 @@ class Target:
 
     def _copy_newest(self, folder: Path, number: int) -> None:
         copy_version(self.model_dir / str(max(self.on_disk())), folder / str(number))
-
-
-def copy_version(source: Path, destination: Path) -> None:
-    """The same model under another number."""
-    shutil.copytree(source, destination)
-    manifest = destination / "assets.extra/rewriter/model.json"
-    text = manifest.read_text(encoding="utf-8")
-    for quoted in (f'"version": "{source.name}"', f'"version":"{source.name}"'):
-        text = text.replace(quoted, f'"version": "{destination.name}"')
-    manifest.write_text(text, encoding="utf-8")
 
 
 def write_tiny(folder: Path, number: int, *, length_signatures: bool = True, **changes: Any) -> None:

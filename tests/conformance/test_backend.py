@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from fronts import CONVERSATION, CONVERSATIONS, SECONDS, front, is_an_answer, load, settings, until
-from saved_models import FEATURES, FINGERPRINT, VOCABULARY, WORDS
+from saved_models import FINGERPRINT, WORDS
 from target import Target, write_tiny
 
-from rewriter.features import Features
 from rewriter.vocabulary import SPECIAL_CHARACTERS, SPECIAL_WORDS, Vocabulary
 from serving.answer import PassthroughReason
 from serving.backend import BackendUnavailable
@@ -243,7 +242,9 @@ async def test_addresses_take_turns(target: Target, batching_target: Target) -> 
 
 
 async def test_the_features_before_the_first_contact_are_those_on_storage(target: Target) -> None:
+    newest = Catalogue(target.model_dir).newest().features
     async with front(target, start=False) as served:
-        assert isinstance(served.rewriting.features, Features)
-        assert served.rewriting.features.config == FEATURES or served.rewriting.features.vocabulary != VOCABULARY
+        found = served.rewriting.features
+        assert found.config == newest.config
+        assert found.vocabulary.fingerprint == newest.vocabulary.fingerprint
         assert (await served.ask()).reason is PassthroughReason.MODEL_UNAVAILABLE

@@ -4,13 +4,17 @@ import asyncio
 import logging
 
 import pytest
-from fronts import CONVERSATION, CONVERSATIONS, front, is_an_answer, load, until
+from fronts import CONVERSATION, CONVERSATIONS, SECONDS, front, is_an_answer, load, settings, until
 from stand_in.process import running_stand_in
 from target import Target
 from test_backend import look
 
 from serving.answer import PassthroughReason
+from serving.backend import BackendTimeout, ModelChanged
+from serving.batch_metrics import BatchMetrics
+from serving.metrics import Metrics
 from serving.rewriting import CannotRewrite
+from serving.tf_serving.backend import address_backends
 from serving.tf_serving.catalogue import Catalogue
 
 pytestmark = pytest.mark.asyncio
@@ -61,6 +65,38 @@ async def test_a_server_that_stalls_costs_no_more_than_the_deadline(faulty: Targ
         assert answer.reason is PassthroughReason.DEADLINE
         faulty.stand_in.order(clear=True)
         assert is_an_answer(await served.ask())
+
+
+async def test_a_look_that_does_not_end_holds_up_its_batch_no_longer_than_its_time(
+    faulty: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with front(faulty) as served:
+        assert faulty.stand_in is not None
+        source = served.rewriting.features.encode(CONVERSATION)
+        monkeypatch.setattr(served.backend._watcher, "look", asyncio.Event().wait)
+        faulty.stand_in.order(fault="wrong_version", count=1)
+        with pytest.raises((BackendTimeout, ModelChanged)):
+            await served.backend.predict([source], beam=False, timeout_seconds=0.5)
+        assert await served.backend.predict([source], beam=False, timeout_seconds=5)
+
+
+async def test_turns_that_the_server_has_count_as_waiting_where_it_makes_the_batches(faulty: Target) -> None:
+    metrics = Metrics()
+    changes = settings(faulty, batching="server")
+    [backend] = address_backends(changes, faulty.model_dir, observe=lambda size: BatchMetrics(metrics, size))
+    await backend.start()
+    assert faulty.stand_in is not None
+    faulty.stand_in.order(fault="stall")
+    source = backend.serving("").features.encode(CONVERSATION)
+    asked = asyncio.gather(
+        *(backend.predict([source], beam=False, timeout_seconds=SECONDS) for _ in range(3)), return_exceptions=True
+    )
+    while metrics.registry.get_sample_value("rewriter_queue_depth") != 3:
+        await asyncio.sleep(0.01)
+    faulty.stand_in.order(clear=True)
+    await asked
+    assert metrics.registry.get_sample_value("rewriter_queue_depth") == 0
+    await backend.close()
 
 
 async def test_the_server_gets_the_time_that_is_left(faulty: Target) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from target import AVAILABLE, Target, copy_version
+from stand_in.copying import copy_version
+from target import AVAILABLE, Target
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 
