@@ -11,12 +11,12 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from rewriter.cli import PRETRAINED
 from rewriter.conversation import Conversation, Example
 from rewriter.corpus import read_corpus
 from rewriter.inference import Rewriter
 from rewriter.metrics import exact_match
 
-PRETRAINED = Path(__file__).parents[1] / "rewriter" / "pretrained" / "zh"
 DISTRACTORS = (0, 2, 4, 6, 8)
 
 

@@ -1,7 +1,8 @@
 """The paper's eight models at equal cost: ``benchmarks/family.py PREPARED --corpus dev.txt --output build/family``.
 
 Trains and evaluates one after the other with one recipe, and writes the table to OUTPUT/family.md after each. Run again
-after a kill, it goes on where it was and skips what is done. Without --corpus it trains only (a machine without jieba).
+after a kill, it goes on where it was and skips what is done. Another recipe or PREPARED it refuses (``rewriter.runs``),
+with another corpus it evaluates anew. Without --corpus it trains only (a machine without jieba).
 """
 
 import argparse
@@ -18,11 +19,11 @@ import numpy as np
 
 from rewriter.config import Recipe
 from rewriter.dataset import PreparedExamples
+from rewriter.runs import RECIPE_FILE, begin, file_fingerprint
 from rewriter.vocabulary import UNK
 
 RECIPE = Path(__file__).parents[1] / "rewriter" / "recipes" / "family.toml"
 OUTPUTS = {"gen": "Gen", "ptr_net": "Ptr-Net", "ptr_gen": "Ptr-Gen", "ptr_lambda": "Ptr-λ"}
-SCORES = ("em", "bleu1", "bleu2", "bleu4", "rouge1", "rouge2", "rougeL", "f1", "f2", "f3", "negative_em")
 _BATCH_SIZE = 64
 
 
@@ -63,23 +64,22 @@ def main() -> None:
 def train(member: Member, recipe: Recipe, prepared: Path, folder: Path) -> Path:
     """Trains to the end, from wherever it was; returns the model's folder. A finished run is not begun again."""
     own = recipe.model_copy(update={"model": {**recipe.model, **vars(member)}})
-    folder.mkdir(parents=True, exist_ok=True)
-    stored = folder / "recipe.json"
-    if stored.exists() and Recipe.load(stored) != own:
-        raise SystemExit(f"{folder}: expected the recipe it was begun with; choose another --output")
-    own.save(stored)
+    try:
+        begin(prepared, folder, own)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
     best = folder / list(recipe.stages)[-1] / "best"
     done = folder / "trained"
     if not done.exists():
         print(f"training {member.name}", flush=True)
-        _rewriter("train", str(prepared), "--output", str(folder), "--recipe", str(stored))
+        _rewriter("train", str(prepared), "--output", str(folder), "--recipe", str(folder / RECIPE_FILE))
         done.touch()
     return best
 
 
 def evaluate(best: Path, corpus: Path, prepared: Path, folder: Path) -> dict[str, Any]:
     """The report of ``rewriter evaluate``, with parameters, minutes of training and the loss on validation."""
-    path = folder / "family.json"
+    path = folder / f"family-{file_fingerprint(corpus)[:12]}.json"
     if path.exists():
         report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return report
@@ -113,14 +113,16 @@ def describe(best: Path, validation: PreparedExamples) -> dict[str, float]:
 
 def table(reports: dict[Member, dict[str, Any]], prepared: Path, recipe: Recipe) -> str:
     """Markdown; scores in percent."""
+    from rewriter.evaluation import QUALITY_KEYS
+
     validation = PreparedExamples.load(prepared / "validation.npz")
     lines = [
         "| | parameters | minutes | loss | EM | B1 | B2 | B4 | R1 | R2 | RL | F1 | F2 | F3 | untouched |",
-        "|---|" + "---|" * (len(SCORES) + 3),
+        "|---|" + "---|" * (len(QUALITY_KEYS) + 3),
     ]
     for member, report in reports.items():
         sizes = f"{report['parameters'] / 1e6:.1f} M | {report['minutes']:.0f} | {report['loss']:.3f}"
-        lines.append(f"| {member.name} | {sizes} | {' | '.join(f'{100 * report[key]:.1f}' for key in SCORES)} |")
+        lines.append(f"| {member.name} | {sizes} | {' | '.join(f'{100 * report[key]:.1f}' for key in QUALITY_KEYS)} |")
     epochs = ", ".join(f"{stage.epochs} epochs of {name}" for name, stage in recipe.stages.items())
     lines += [
         "",

@@ -8,8 +8,10 @@ sections whose groups come from the data. ``em`` counts any of a line's referenc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from rewriter.alignment import tile
+from rewriter.conversation import Conversation
 from rewriter.corpus import KINDS, NOTHING_TO_DO_KINDS, RESTORING_KINDS
-from rewriter.features import Features
+from rewriter.features import Features, UtteranceTooLongError
 from rewriter.metrics import metric_tokens
 from rewriter.restorations import resolved_pronouns, restored_pieces, restored_texts
 from rewriter.results import LineResult
@@ -132,7 +134,7 @@ def by_training_words(results: Results, features: Features) -> Section:
     """Lines that restore a word which is not on the model's word list, that is, seen too rarely in training or never.
 
     ``unseen``: lines with such a word, and the recall of such words; ``seen``: the other lines that restore something,
-    and the recall of all their words. Words as the model's tokenizer cuts them.
+    and the recall of all their words. Words as the model reads them in this conversation, where they stand there.
     """
     lines: dict[str, list[LineResult]] = {"unseen": [], "seen": []}
     hits: dict[str, list[bool]] = {"unseen": [], "seen": []}
@@ -156,9 +158,25 @@ def share(values: Sequence[bool]) -> float | None:
 
 
 def _model_words(result: LineResult, features: Features) -> list[str]:
+    said = _surfaces(result, features)
     texts = restored_texts(result.utterance, result.reference)
-    surfaces = (token.surface for text in texts for token in features.tokenizer.tokenize(text))
-    return [surface for surface in surfaces if any(map(str.isalnum, surface))]
+    return [word for text in texts for word in _cut(text, said, features) if any(map(str.isalnum, word))]
+
+
+def _surfaces(result: LineResult, features: Features) -> tuple[str | None, ...]:
+    """The words of the conversation, among them the names that it repeats; none where the utterance is too long."""
+    try:
+        return features.encode(Conversation(result.history, result.utterance)).surfaces
+    except UtteranceTooLongError:
+        return ()
+
+
+def _cut(text: str, said: Sequence[str | None], features: Features) -> list[str]:
+    """The words of the conversation that spell the text, else those of the tokenizer."""
+    tiles = tile(normalize(text).replace(" ", ""), said)
+    if tiles is None:
+        return [token.surface for token in features.tokenizer.tokenize(text)]
+    return [said[position] or "" for position in tiles]
 
 
 def _em(group: Results) -> dict[str, float | None]:

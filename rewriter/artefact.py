@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 MODEL_FILE = "config.json"
 FEATURES_FILE = "features.json"
 WEIGHTS_FILE = "weights.npz"
-PRETRAINED = Path(__file__).parent / "pretrained" / "zh"
 
 
 def save_artefact(directory: Path, model: "RewriterModel", features: FeaturesConfig, vocabulary: Vocabulary) -> None:

@@ -64,7 +64,8 @@ def rewrite_file(input_path: Path, output_path: Path, rewrite: RewriteFunction) 
     """Rewrites each record of ``input_path``; ``output_path`` appears, complete, at the end."""
     counts = BatchCounts()
     partial = output_path.with_name(output_path.name + ".partial")
-    with input_path.open("rb") as lines, partial.open("w", encoding="utf-8") as output:
+    # Half a surrogate pair, which UTF-8 has not, is written as JSON writes it: \ud83d.
+    with input_path.open("rb") as lines, partial.open("w", encoding="utf-8", errors="backslashreplace") as output:
         numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
         while chunk := list(islice(numbered, _CHUNK_RECORDS)):
             for record, chunk_counts in _rewrite_chunk(chunk, rewrite):

@@ -6,7 +6,8 @@ what was copied and the other half of the bracket, so every word can still be tr
 
 from collections.abc import Sequence
 
-_PAIRS = ("《》", "〈〉", "（）", "()", "「」", "『』", "“”", "‘’", "【】", "[]")
+# As normalized: NFKC has made （） plain.
+_PAIRS = ("《》", "〈〉", "()", "「」", "『』", "“”", "‘’", "【】", "[]")
 _CLOSING = {pair[0]: pair[1] for pair in _PAIRS}
 _OPENING = {closing: opening for opening, closing in _CLOSING.items()}
 # A bracket that needs more words than a title has was perhaps never meant to be one.

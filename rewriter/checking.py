@@ -6,7 +6,7 @@ from pathlib import Path
 from rewriter.alignment import tile
 from rewriter.config import FeaturesConfig
 from rewriter.conversation import Conversation, Example
-from rewriter.corpus import NOTHING_TO_DO_KINDS, RESTORING_KINDS, Corpus, read_corpus
+from rewriter.corpus import NOTHING_TO_DO_KINDS, RESTORING_KINDS, Corpus, normalized, read_corpus
 from rewriter.tokenizer import normalize
 
 
@@ -49,7 +49,7 @@ def _characters(text: str) -> str:
 def _repetitions(corpora: Sequence[Corpus]) -> Iterator[str]:
     first: dict[Conversation, str] = {}
     for where, example in _everywhere(corpora):
-        before = first.setdefault(_normalized(example), where)
+        before = first.setdefault(normalized(example.conversation), where)
         if before != where:
             yield f"{where}: the same conversation as {before}"
 
@@ -59,8 +59,8 @@ def _leaks(corpora: Sequence[Corpus]) -> Iterator[str]:
     first: dict[tuple[str, ...], tuple[Path, str]] = {}
     for corpus in corpora:
         for where, example in _everywhere([corpus]):
-            history, utterance = _normalized(example).history, _normalized(example).utterance
-            for key in (("history", *history), ("last turns", *history[-1:], utterance)):
+            said = normalized(example.conversation)
+            for key in (("history", *said.history), ("last turns", *said.history[-1:], said.utterance)):
                 path, before = first.setdefault(key, (corpus.path, where))
                 if path != corpus.path and len(key) > 2:
                     yield f"{where}: the same {key[0]} as {before}, in another part"
@@ -70,8 +70,3 @@ def _everywhere(corpora: Sequence[Corpus]) -> Iterator[tuple[str, Example]]:
     for corpus in corpora:
         for number, example in zip(corpus.line_numbers, corpus.examples, strict=True):
             yield f"{corpus.path}:{number}", example
-
-
-def _normalized(example: Example) -> Conversation:
-    conversation = example.conversation
-    return Conversation(tuple(map(normalize, conversation.history)), normalize(conversation.utterance))

@@ -19,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+# Here, and not in ``artefact``: help must come up without NumPy and pydantic.
 PRETRAINED = Path(__file__).parent / "pretrained" / "zh"
 RECIPE = Path(__file__).parent / "recipes" / "zh.toml"
 
@@ -116,16 +117,16 @@ def evaluate(
     from rewriter.results import write_results
 
     _log_to_stderr()
-    _refuse_to_overwrite(output, force)
-    if details is not None:
-        _refuse_to_overwrite(details, force)
+    for path in (output, errors, details):
+        if path is not None:
+            _refuse_to_overwrite(path, force)
     corpus = read_corpus(data)
     for error in corpus.errors:
         typer.echo(error, err=True)
     found = evaluation.evaluate(Rewriter.load(model, beam_size), corpus)
     evaluation.write_report(output, found.report)
     if errors is not None:
-        evaluation.write_errors(errors, corpus, found.rewrites)
+        evaluation.write_errors(errors, found.results)
     if details is not None:
         write_results(details, found.results)
     typer.echo(evaluation.summary(found.report, analyse))
@@ -248,6 +249,8 @@ def explain(
     if table is not None:
         explanation.write_table(table, found)
     typer.echo(found.text)
+    if found.withheld:
+        typer.echo(f"withheld: {found.withheld}")
     legend = explanation.draw(output, found, font)
     if legend:
         typer.echo("no installed font has these characters (see --font), so the words are numbered:")

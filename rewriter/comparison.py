@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rewriter.corpus import NOTHING_TO_DO_KINDS, RESTORING_KINDS
-from rewriter.results import LineResult
+from rewriter.results import LineResult, side_by_side
 
 RESAMPLES = 10_000
 _CHUNK_CELLS = 4_000_000  # 32 MB of draw counts at a time
@@ -131,15 +131,8 @@ def describe(comparison: Comparison, examples: int = 0) -> str:
         text.append(f"{metric:<14}{first:>8.4f}{second:>8.4f}{difference:>+9.4f}   {interval}  {p:.4f}")
     for name, pairs in (("A", comparison.only_first), ("B", comparison.only_second)):
         text.append(f"only {name} is right in {len(pairs)} lines")
-        text += [_side_by_side(a, b) for a, b in pairs[:examples]]
+        text += ["\n".join(["", *side_by_side({"A": a, "B": b}), ""]) for a, b in pairs[:examples]]
     return "\n".join(text)
-
-
-def _side_by_side(a: LineResult, b: LineResult) -> str:
-    lines = [f"\nline {a.line}", *(f"  history    {turn}" for turn in a.history), f"  utterance  {a.utterance}"]
-    lines += [f"  reference  {reference}" for reference in a.references]
-    lines += [f"  {name}          {r.rewrite}   (confidence {r.confidence:.2f})" for name, r in (("A", a), ("B", b))]
-    return "\n".join(lines) + "\n"
 
 
 def _share(values: Sequence[bool], counted: Sequence[bool]) -> np.ndarray:

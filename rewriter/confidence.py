@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from rewriter.artefact import FEATURES_FILE, load_features, load_model
-from rewriter.calibration import calibrated, expected_calibration_error, fit, reliability, trade_off
+from rewriter.calibration import TradeOff, calibrated, expected_calibration_error, fit, reliability, trade_off
 from rewriter.config import Calibration, FeaturesConfig
-from rewriter.conversation import Example
+from rewriter.conversation import Conversation, Example
 from rewriter.corpus import untouched
-from rewriter.features import Features
+from rewriter.features import Features, UtteranceTooLongError
 from rewriter.inference import Rewriter
 from rewriter.metrics import metric_tokens
 
@@ -26,6 +26,8 @@ TRADE_OFF_FILE = "trade_off.png"
 class Outcomes:
     """One entry a rewrite, (N,) each."""
 
+    examples: np.ndarray  # int, the index of the example: its utterance and its reference have the same
+    asked: np.ndarray  # bool, the model was asked: there was something to do, of a length that it reads
     probabilities: np.ndarray  # the model's, of exactly this rewrite
     changed: np.ndarray  # bool, the rewrite is not the utterance
     right: np.ndarray  # bool, it is one of the references
@@ -36,14 +38,19 @@ def rewrite_all(model: Path, examples: Sequence[Example]) -> Outcomes:
     """Rewrites the examples, and their references as utterances that need nothing, with nothing withheld."""
     config, vocabulary = load_features(model)
     plain = config.model_copy(update={"calibration": Calibration()})
-    rewriter = Rewriter(load_model(model), Features(plain, vocabulary))
+    features = Features(plain, vocabulary)
+    rewriter = Rewriter(load_model(model), features)
     given = {example.conversation for example in examples}
-    everything = [*examples, *(example for example in untouched(examples) if example.conversation not in given)]
+    negatives = [(index, e) for index, e in enumerate(untouched(examples)) if e.conversation not in given]
+    numbered = [*enumerate(examples), *negatives]
+    everything = [example for _, example in numbered]
     rewrites = rewriter.rewrite([example.conversation for example in everything])
     texts = [metric_tokens(rewrite.text) for rewrite in rewrites]
     utterances = [metric_tokens(example.conversation.utterance) for example in everything]
     references = [[metric_tokens(text) for text in example.references] for example in everything]
     return Outcomes(
+        examples=np.array([index for index, _ in numbered], int),
+        asked=np.array([_is_asked(features, example.conversation) for example in everything], bool),
         probabilities=np.array([rewrite.confidence for rewrite in rewrites]),
         changed=np.array([text != utterance for text, utterance in zip(texts, utterances, strict=True)]),
         right=np.array([text in accepted for text, accepted in zip(texts, references, strict=True)]),
@@ -51,23 +58,31 @@ def rewrite_all(model: Path, examples: Sequence[Example]) -> Outcomes:
     )
 
 
+def _is_asked(features: Features, conversation: Conversation) -> bool:
+    try:
+        return not features.encode(conversation).nothing_to_do
+    except UtteranceTooLongError:
+        return False
+
+
 def calibrate(model: Path, examples: Sequence[Example], output: Path, most_wrongly_changed: float) -> dict[str, Any]:
     """Fits the calibration, picks the lowest threshold that changes at most this share of the turns that need nothing,
     and writes both into the model folder; the report and two plots go to ``output``.
 
-    The calibration is fitted on every second rewrite; its errors and the reliability are of the others. The trade-off,
-    which one threshold alone is read from, is of all.
+    The calibration is fitted on every second example, with its utterance and its reference; its errors and the
+    reliability are of the others. Neither knows turns for which the model was not asked. The trade-off, which one
+    threshold alone is read from, is of all. Raises ValueError, and writes nothing, if no threshold below 1 will do.
     """
     outcomes = rewrite_all(model, examples)
-    fitted = np.arange(len(outcomes.right)) % 2 == 0
+    fitted = outcomes.asked & (outcomes.examples % 2 == 0)
     slope, intercept = fit(outcomes.probabilities[fitted], outcomes.right[fitted])
     scaling = Calibration(slope=slope, intercept=intercept)
     confidences = np.array([calibrated(p, scaling) for p in outcomes.probabilities])
-    unseen = ~fitted
+    unseen = outcomes.asked & ~fitted
     before = reliability(outcomes.probabilities[unseen], outcomes.right[unseen])
     after = reliability(confidences[unseen], outcomes.right[unseen])
     curve = trade_off(confidences, outcomes.changed, outcomes.right, outcomes.needs_nothing)
-    threshold = next((c.threshold for c in curve if c.wrongly_changed <= most_wrongly_changed), curve[-1].threshold)
+    threshold = _lowest_threshold(curve, most_wrongly_changed)
     report = {
         "slope": slope,
         "intercept": intercept,
@@ -83,6 +98,16 @@ def calibrate(model: Path, examples: Sequence[Example], output: Path, most_wrong
     _draw_trade_off(output / TRADE_OFF_FILE, curve, threshold)
     _store(model, scaling.model_copy(update={"min_confidence": threshold}))
     return report
+
+
+def _lowest_threshold(curve: Sequence[TradeOff], most_wrongly_changed: float) -> float:
+    for point in curve:
+        if point.wrongly_changed <= most_wrongly_changed:
+            return point.threshold
+    raise ValueError(
+        f"expected a threshold that changes at most {most_wrongly_changed} of the turns that need nothing, found that "
+        f"{curve[-1].threshold} still changes {curve[-1].wrongly_changed:.4f}"
+    )
 
 
 def _store(model: Path, calibration: Calibration) -> None:

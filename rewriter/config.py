@@ -36,7 +36,7 @@ class Calibration(_Config):
 class FeaturesConfig(_Config):
     """How a conversation becomes arrays. Part of every model: a change here is a change of the model."""
 
-    granularity: Granularity = Granularity.WORD
+    granularity: Granularity = Granularity.NAMES
     function_words: tuple[str, ...] = tuple("是的里有我不很和在中把对去吗说就")
     characters_per_token: int = Field(default=6, ge=1, description="characters that compose a token; the rest is cut")
     max_history_turns: int = Field(default=10, ge=0, description="the oldest turns beyond these are not read")
@@ -104,10 +104,9 @@ class TrainingConfig(_Config):
     final_learning_rate: float = 1e-5
     weight_decay: float = 0.01
     gradient_clip_norm: float = 1.0
-    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     edit_loss_weight: float = Field(default=0.3, ge=0, description="of foretelling the edits, where the model does")
     word_dropout: float = Field(default=0.1, ge=0, lt=1, description="share of words that show only their characters")
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    precision: Literal["float32", "mixed_bfloat16"] = "float32"
     checkpoint_every_steps: int = 500
     validation_examples: int = Field(default=1000, ge=1, description="decoded after each epoch")
     seed: int = 1

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from rewriter.conversation import Conversation, Example
+from rewriter.tokenizer import normalize
 
 _HEADER = ("utterance", "reference")
 # What a rewrite restores; and why an utterance needs nothing.
@@ -100,6 +101,11 @@ def _columns(raw: bytes) -> list[str]:
         found = "1 column" if len(columns) < 2 else f"an empty {'utterance' if columns[-1] else 'reference'}"
         raise ValueError(f"expected history turns, utterance and reference, found {found}")
     return columns
+
+
+def normalized(conversation: Conversation) -> Conversation:
+    """The conversation as it is compared with others: not how it was typed."""
+    return Conversation(tuple(map(normalize, conversation.history)), normalize(conversation.utterance))
 
 
 def untouched(examples: Iterable[Example]) -> list[Example]:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rewriter.analysis import analyse, by_kind, table
-from rewriter.conversation import Example, Rewrite
 from rewriter.corpus import Corpus, untouched
 from rewriter.inference import Rewriter
-from rewriter.metrics import RestorationEdits, exact_match, negative_em, restoration_edits, score
-from rewriter.results import LineResult, line_result
+from rewriter.metrics import negative_em, restoration_edits, score
+from rewriter.results import LineResult, line_result, side_by_side
 
 QUALITY_KEYS = ("em", "bleu1", "bleu2", "bleu4", "rouge1", "rouge2", "rougeL", "f1", "f2", "f3", "negative_em")
 
@@ -21,11 +20,10 @@ QUALITY_KEYS = ("em", "bleu1", "bleu2", "bleu4", "rouge1", "rouge2", "rougeL", "
 class Evaluation:
     """``report`` has the keys of QUALITY_KEYS (0 to 1), some facts, the keys of ``analysis.by_kind`` and ``analysis``.
 
-    ``rewrites`` and ``results`` are in the corpus's order.
+    ``results`` are in the corpus's order.
     """
 
     report: dict[str, Any]
-    rewrites: tuple[Rewrite, ...]
     results: tuple[LineResult, ...]
 
 
@@ -57,16 +55,12 @@ def evaluate(rewriter: Rewriter, corpus: Corpus) -> Evaluation:
         "rewrites_per_second": len(corpus.examples) / seconds,
         "analysis": analyse(results, rewriter.features),
     }
-    return Evaluation(report, tuple(rewrites), results)
+    return Evaluation(report, results)
 
 
-def write_errors(path: Path, corpus: Corpus, rewrites: Sequence[Rewrite]) -> int:
+def write_errors(path: Path, results: Sequence[LineResult]) -> int:
     """Writes every rewrite that differs from all its references, side by side, as text; returns how many there are."""
-    blocks = []
-    for number, example, rewrite in zip(corpus.line_numbers, corpus.examples, rewrites, strict=True):
-        if not exact_match(example.references, rewrite.text):
-            edits = restoration_edits(example.conversation.utterance, example.reference, rewrite.text)
-            blocks.append(_error_block(number, example, rewrite, edits))
+    blocks = [_error_block(result) for result in results if not result.exact]
     path.write_text("\n".join(blocks), encoding="utf-8")
     return len(blocks)
 
@@ -88,13 +82,9 @@ def summary(report: dict[str, Any], analysis: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _error_block(number: int, example: Example, rewrite: Rewrite, edits: RestorationEdits) -> str:
-    lines = [f"line {number}", *(f"  history    {turn}" for turn in example.conversation.history)]
-    lines += [
-        f"  utterance  {example.conversation.utterance}",
-        *(f"  reference  {reference}" for reference in example.references),
-        f"  ours       {rewrite.text}   (confidence {rewrite.confidence:.2f})",
-    ]
+def _error_block(result: LineResult) -> str:
+    lines = side_by_side({"ours": result})
+    edits = restoration_edits(result.utterance, result.reference, result.rewrite)
     for name in ("inserted", "missed", "wrong"):
         pieces = getattr(edits, name)
         if pieces:

@@ -39,10 +39,14 @@ class Explanation:
     weights: np.ndarray  # (T, S)
     gates: dict[str, np.ndarray]  # (T,) each
     probabilities: np.ndarray  # (T,)
+    withheld: str = ""  # why a service would give the utterance back instead
 
 
 def explain(model: RewriterModel, features: Features, conversation: Conversation) -> Explanation:
-    """Rewrites greedily and says how; raises ValueError if there is no history, since the model is not asked then."""
+    """Rewrites greedily and says how; raises ValueError if there is no history, since the model is not asked then.
+
+    The rewrite is what the model wrote, also where a service would withhold it.
+    """
     source = features.encode(conversation)
     if source.nothing_to_do:
         raise ValueError("expected a history and an utterance, found nothing to rewrite")
@@ -50,7 +54,10 @@ def explain(model: RewriterModel, features: Features, conversation: Conversation
     answer = rewrite_greedily(model, arrays)
     steps = [int(position) for position in ops.convert_to_numpy(answer["positions"])[0] if position >= 0]
     text, _ = features.restore(source, steps)
-    if ops.convert_to_numpy(answer["finished"])[0]:
+    finished = bool(ops.convert_to_numpy(answer["finished"])[0])
+    log_prob = float(ops.convert_to_numpy(answer["log_prob"])[0])
+    withheld = _why_withheld(features, source, steps, log_prob) if finished and steps else "no word or no end found"
+    if finished:
         steps.append(source.end)
     memory = model.encode(arrays, training=False)
     written = model.write(memory, np.array([steps], np.int32), training=False)
@@ -67,7 +74,15 @@ def explain(model: RewriterModel, features: Features, conversation: Conversation
         weights=weights,
         gates=gates,
         probabilities=np.exp(log_probs[np.arange(len(steps)), steps]),
+        withheld=withheld,
     )
+
+
+def _why_withheld(features: Features, source: Source, steps: Sequence[int], log_prob: float) -> str:
+    rewrite = features.rewrite(source, steps, log_prob)
+    if features.trusted(source, rewrite) is rewrite:
+        return ""
+    return f"confidence {rewrite.confidence:.3f} < {features.config.calibration.min_confidence:.2f}"
 
 
 def write_table(path: Path, explanation: Explanation) -> None:
@@ -83,7 +98,7 @@ def write_table(path: Path, explanation: Explanation) -> None:
         )
     ]
     if path.suffix == ".json":
-        described = {"text": explanation.text, "places": places, "steps": steps}
+        described = {"text": explanation.text, "withheld": explanation.withheld, "places": places, "steps": steps}
         for step, weights in zip(steps, explanation.weights.tolist(), strict=True):
             step["weights"] = weights
         path.write_text(json.dumps(described, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

@@ -24,13 +24,13 @@ from rewriter.artefact import load_features, load_model, preprocessing_fingerpri
 from rewriter.conversation import Conversation
 from rewriter.features import ARRAY_NAMES, Features, collate
 from rewriter.inference import rewrite_greedily, rewrite_with_beams
-from rewriter.length_signatures import add_length_signatures
+from rewriter.length_signatures import add_length_signatures, length_signature
 from rewriter.model import RewriterModel
 from rewriter.samples import conversations
 
 GREEDY, BEAM = "serving_default", "beam"
 BEAM_SIZE = 4
-# What the front pads to and TF Serving batches to; one warm-up request for each pair.
+# What the front pads to and TF Serving batches to; a warm-up request for each pair.
 LENGTH_BUCKETS = (48, 80, 144, 272)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 # Float32 sums in another order; a wrong weight or graph is off by orders of magnitude more.
@@ -135,13 +135,16 @@ def _write_saved_model(model: RewriterModel, path: Path, fingerprint: int, chara
 def _write_warmup(path: Path, features: Features, name: str) -> None:
     """Recorded requests that TF Serving replays before it serves.
 
-    Greedy for each length bucket and batch size; by beam search, which few ask for, one turn of each length.
+    Greedy for each length bucket and batch size; by beam search, which few ask for, one turn of each length; by each
+    signature of a length, one turn.
     """
     from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
     source = features.encode(Conversation(("成都今天热不热", "有点热"), "后天呢"))
     shapes = [(GREEDY, batch_size, length) for length in LENGTH_BUCKETS for batch_size in BATCH_SIZES]
     shapes += [(BEAM, 1, length) for length in LENGTH_BUCKETS]
+    # The graph is the same, but TensorFlow prepares it anew for each set of outputs.
+    shapes += [(length_signature(s, length), 1, length) for s in (GREEDY, BEAM) for length in LENGTH_BUCKETS]
     with tf.io.TFRecordWriter(str(path)) as writer:
         for signature, batch_size, length in shapes:
             request = predict_pb2.PredictRequest(model_spec=model_pb2.ModelSpec(name=name, signature_name=signature))

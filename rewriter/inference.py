@@ -106,7 +106,7 @@ class Rewriter:
         return [candidates[0] for candidates in self.candidates(conversations)]
 
     def candidates(self, conversations: Sequence[Conversation]) -> list[list[Rewrite]]:
-        """The best ``beam_size`` rewrites of each conversation, best first."""
+        """The best ``beam_size`` rewrites of each conversation, best first; the first text is not repeated."""
         found = [[Rewrite.unchanged(conversation, confidence=0.0)] for conversation in conversations]
         sources: dict[int, Source] = {}
         for index, conversation in enumerate(conversations):
@@ -126,7 +126,8 @@ class Rewriter:
             for row, index in enumerate(chunk):
                 answers = list(self._read(sources[index], outputs, row))
                 if answers:
-                    found[index] = [self.features.trusted(sources[index], answers[0]), *answers[1:]]
+                    best = self.features.trusted(sources[index], answers[0])
+                    found[index] = [best, *(answer for answer in answers[1:] if answer.text != best.text)]
         return found
 
     def _read(self, source: Source, outputs: dict[str, np.ndarray], row: int) -> Iterator[Rewrite]:

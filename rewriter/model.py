@@ -30,7 +30,7 @@ class Memory(NamedTuple):
     states: Any  # (B, S, D) encoder states
     history: tuple[KeysValues, ...]  # per decoder layer
     utterance: tuple[KeysValues, ...]  # per decoder layer
-    pointer_keys: Any  # (B, S, D) for each of the pointer's two attentions
+    pointer_keys: Any  # what the output layer reads of the source, as its ``project`` gives it
     start: Any  # (B, 1, D) what the decoder reads where there is no last token
     history_mask: Any  # (B, 1, S) bool, the bank included
     utterance_mask: Any  # (B, 1, S) bool
@@ -144,8 +144,11 @@ class RewriterModel(keras.Model):
     def _start(self, states: Any, word_ids: Any) -> Any:
         start = self.start_embedding(ops.zeros_like(word_ids[:, :1]))
         if self.read_end is not None:
-            end = ops.take_along_axis(states, _first(word_ids == EOS)[:, None, None], axis=1)
-            start = start + self.read_end(end)
+            # Each direction has read everything only where it ends: forwards at EOS, backwards at the first said word.
+            forwards = ops.take_along_axis(states, _first(word_ids == EOS)[:, None, None], axis=1)
+            backwards = states[:, self.num_function_words : self.num_function_words + 1]
+            half = self.config.hidden_dim // 2
+            start = start + self.read_end(ops.concatenate([forwards[..., :half], backwards[..., half:]], axis=-1))
         return start
 
     def decode(self, memory: Memory, positions: Any, training: bool | None = None) -> Any:

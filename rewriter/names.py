@@ -2,6 +2,9 @@
 
 A name that jieba's dictionary does not have falls into single characters, and a model that points at one word after the
 other at times stops half way. Whether they belong together, the conversation itself says, where it says them twice.
+
+A joined name is always unknown to the word vocabulary, which counts the tokens of single turns (see ``preparation``):
+its characters speak for it, as they do for any rare word.
 """
 
 import re

@@ -8,10 +8,11 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
+from rewriter.artefact import FEATURES_FILE
 from rewriter.augmentation import swap_words
 from rewriter.config import FeaturesConfig
 from rewriter.conversation import Conversation, Example
-from rewriter.corpus import Corpus, read_corpus, read_dialogues, topic_changes, untouched
+from rewriter.corpus import Corpus, normalized, read_corpus, read_dialogues, topic_changes, untouched
 from rewriter.dataset import PreparedExamples
 from rewriter.features import Features, UtteranceTooLongError
 from rewriter.selfsupervised import ExampleMaker
@@ -20,7 +21,6 @@ from rewriter.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
-FEATURES_FILE = "features.json"
 REPORT_FILE = "report.json"
 # The annotated corpus is small beside the dialogues, but its words are the ones that matter.
 _CORPUS_WEIGHT = 10
@@ -43,10 +43,11 @@ def prepare(
     """Writes prepared examples to ``output`` and returns (and writes) the counts of what was read, used and left out.
 
     The last ``validation_lines`` readable lines of the corpus become the validation set; training examples that repeat
-    one of them, as it is or with its reference for an utterance, are left out. Files: train, train_untouched,
-    train_topic_changes, train_variants, train_swapped, validation, validation_untouched, from further corpora extra,
-    extra_untouched and extra_swapped, from dialogues pretraining (.npz each), words.txt, characters.txt, features.json,
-    report.json. The vocabulary does not depend on the further corpora: they can be exchanged under a trained model.
+    one of them, as it is or with its reference for an utterance, however typed, are left out. Files: train,
+    train_untouched, train_topic_changes, train_variants, train_swapped, validation, validation_untouched, from further
+    corpora extra, extra_untouched and extra_swapped, from dialogues pretraining (.npz each), words.txt, characters.txt,
+    features.json, report.json. The vocabulary does not depend on the further corpora: they can be exchanged under a
+    trained model.
     """
     config = config or FeaturesConfig()
     corpus = _read(corpus_path)
@@ -55,7 +56,8 @@ def prepare(
     tokenizer = RememberingTokenizer(config.granularity)
     maker = ExampleMaker(tokenizer, seed)
     variants = _without(held_out, _variants(train, maker, copies=2))
-    pretraining = [e for path in dialogue_paths for e in _from_dialogues(path, maker, dialogues_per_file)]
+    dialogues = (e for path in dialogue_paths for e in _from_dialogues(path, maker, dialogues_per_file))
+    pretraining = _without(held_out, dialogues)
     vocabulary = _vocabulary(train, pretraining, tokenizer, max_words)
     swapped = _without(held_out, swap_words(train, tokenizer, seed))
     extra = _without(held_out, (example for path in extra_paths for example in _read(path).examples))
@@ -72,7 +74,7 @@ def prepare(
         "train_variants": variants,
         "train_swapped": swapped,
         "extra": extra,
-        "extra_untouched": _without({e.conversation for e in extra} | held_out, untouched(extra)),
+        "extra_untouched": _without({normalized(e.conversation) for e in extra} | held_out, untouched(extra)),
         "extra_swapped": _without(held_out, swap_words(extra, tokenizer, seed)),
         "validation": validation,
         "validation_untouched": untouched(validation),
@@ -102,7 +104,8 @@ def _split(corpus: Corpus, path: Path, validation_lines: int) -> tuple[list[Exam
 
 
 def _held_out(validation: Sequence[Example]) -> set[Conversation]:
-    return {example.conversation for example in (*validation, *untouched(validation))}
+    """The conversations that no training example may be, normalized."""
+    return {normalized(example.conversation) for example in (*validation, *untouched(validation))}
 
 
 class RememberingTokenizer(Tokenizer):
@@ -111,7 +114,7 @@ class RememberingTokenizer(Tokenizer):
     For preparation alone: in a service it would keep what users say.
     """
 
-    def __init__(self, granularity: Granularity = Granularity.WORD) -> None:
+    def __init__(self, granularity: Granularity) -> None:
         super().__init__(granularity)
         self._remembered = lru_cache(maxsize=_REMEMBERED_TURNS)(super().tokenize)
 
@@ -128,10 +131,12 @@ def _read(path: Path) -> Corpus:
 
 def _write_part(output: Path, name: str, examples: Sequence[Example], features: Features) -> dict[str, int]:
     """Writes one file of arrays and returns its counts; a part without examples has no file."""
+    path = output / f"{name}.npz"
     if not examples:
+        path.unlink(missing_ok=True)  # of an earlier preparation, with other words
         return {}
     prepared = encode_examples(features, examples)
-    prepared.save(output / f"{name}.npz")
+    prepared.save(path)
     return {
         name: len(prepared),
         f"{name}_not_copyable": int((prepared.target_lengths == 0).sum()),
@@ -153,7 +158,7 @@ def encode_examples(features: Features, examples: Iterable[Example]) -> Prepared
 
 
 def _without(held_out: Set[Conversation], examples: Iterable[Example]) -> list[Example]:
-    return [example for example in examples if example.conversation not in held_out]
+    return [example for example in examples if normalized(example.conversation) not in held_out]
 
 
 def _variants(examples: Sequence[Example], maker: ExampleMaker, copies: int) -> list[Example]:

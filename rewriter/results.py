@@ -1,6 +1,6 @@
 """What became of each line of a corpus: enough to break an evaluation down, and to compare two, without the models."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -60,6 +60,18 @@ def line_result(
         reference_untouched=unspoilt,
         restored=(unigrams, bigrams, trigrams),
     )
+
+
+def side_by_side(rewrites: Mapping[str, LineResult]) -> list[str]:
+    """A line as text, with its rewrites by one system or several, by their names."""
+    line = next(iter(rewrites.values()))
+    return [
+        f"line {line.line}",
+        *(f"  history    {turn}" for turn in line.history),
+        f"  utterance  {line.utterance}",
+        *(f"  reference  {reference}" for reference in line.references),
+        *(f"  {name:<10} {found.rewrite}   (confidence {found.confidence:.2f})" for name, found in rewrites.items()),
+    ]
 
 
 def write_results(path: Path, results: Iterable[LineResult]) -> None:

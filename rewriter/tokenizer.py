@@ -57,7 +57,7 @@ def _normalize_character(character: str) -> str:
 class Tokenizer:
     """Cuts turns into tokens with jieba. Loading its dictionary takes about a second; then a turn takes 0.1 ms."""
 
-    def __init__(self, granularity: Granularity = Granularity.WORD) -> None:
+    def __init__(self, granularity: Granularity) -> None:
         self.granularity = granularity
         self._jieba = _load_jieba()
 

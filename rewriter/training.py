@@ -16,11 +16,12 @@ import numpy as np
 from keras import ops
 from tqdm import tqdm
 
-from rewriter.artefact import load_features, load_weights, save_artefact
+from rewriter.artefact import WEIGHTS_FILE, load_features, load_weights, save_artefact
 from rewriter.config import ModelConfig, Recipe, TrainingConfig
 from rewriter.dataset import Batch, PreparedExamples, count_batches, training_batches
 from rewriter.inference import compile_function, rewrite_greedily
 from rewriter.model import RewriterModel
+from rewriter.runs import begin
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +30,6 @@ HISTORY_FILE = "history.csv"
 CURVES_FILE = "curves.png"
 BEST_DIRECTORY = "best"
 _DECODING_BATCH = 64
-# Log-probabilities at the pointer's floor belong to padding and to the ends of turns.
-_IMPOSSIBLE = -20.0
 
 
 @dataclass
@@ -50,8 +49,9 @@ class Progress:
 def train_recipe(prepared: Path, output: Path, recipe: Recipe) -> Path:
     """Runs the stages of a recipe, each from the best model of the one before; returns the folder of the last best.
 
-    Run again after a kill, it goes on where it was.
+    Run again after a kill, it goes on where it was; raises ValueError if it was begun with another recipe or data.
     """
+    begin(prepared, output, recipe)
     best: Path | None = None
     for name, stage in recipe.stages.items():
         log.info("stage %s", name)
@@ -91,10 +91,9 @@ def train_stage(
     decode = compile_function(model, rewrite_greedily)
     while progress.epoch < config.epochs and progress.epochs_since_best < config.patience:
         _run_epoch(model, parts, config, steps, progress, output)
-        subset = range(min(config.validation_examples, len(validation)))
         scores = {
-            "exact_match": validate(decode, validation, subset),
-            "untouched": validate(decode, validation_untouched, subset),
+            "exact_match": validate(decode, validation, config.validation_examples),
+            "untouched": validate(decode, validation_untouched, config.validation_examples),
         }
         logs = _finish_epoch(progress, scores)
         log.info("%s", " ".join(f"{name}={value:.4g}" for name, value in logs.items()))
@@ -121,33 +120,29 @@ def compile_model(model: RewriterModel, config: TrainingConfig, total_steps: int
     )
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta", "embeddings"])
     # XLA compiles every padded shape anew, which costs more than it saves except where JAX has no other way.
-    model.compile(optimizer, loss=CopyLoss(config.label_smoothing), jit_compile=keras.backend.backend() == "jax")
+    model.compile(optimizer, loss=CopyLoss(), jit_compile=keras.backend.backend() == "jax")
 
 
 class CopyLoss(keras.losses.Loss):
-    """Mean negative log-probability per target token; label smoothing spreads a share over what can be copied.
+    """Mean negative log-probability per target token.
 
     ``y_true`` (B, T) positions, -1 where there is no target; ``y_pred`` (B, T, S) log-probabilities.
     """
 
-    def __init__(self, label_smoothing: float = 0.0) -> None:
+    def __init__(self) -> None:
         super().__init__(name="copy_loss", reduction="none", dtype="float32")
-        self.label_smoothing = label_smoothing
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         positions = ops.cast(y_true, "int32")
         is_target = ops.cast(positions >= 0, "float32")
         log_prob = ops.take_along_axis(y_pred, ops.maximum(positions, 0)[..., None], axis=2)[..., 0]
-        if self.label_smoothing:
-            can_be_copied = ops.cast(y_pred > _IMPOSSIBLE, "float32")
-            uniform = ops.sum(y_pred * can_be_copied, axis=-1) / ops.maximum(ops.sum(can_be_copied, axis=-1), 1.0)
-            log_prob = (1 - self.label_smoothing) * log_prob + self.label_smoothing * uniform
         return -ops.sum(log_prob * is_target) / ops.maximum(ops.sum(is_target), 1.0)
 
 
-def validate(decode: Callable[[Batch], Batch], examples: PreparedExamples, subset: Sequence[int]) -> float:
-    """Decoded exact match: the share of examples whose copied words are the reference's, word for word."""
-    order = sorted(subset, key=lambda index: int(examples.source_lengths[index]))
+def validate(decode: Callable[[Batch], Batch], examples: PreparedExamples, most: int) -> float:
+    """Decoded exact match: the share of the first ``most`` examples whose copied words are the reference's."""
+    lengths = examples.source_lengths
+    order = sorted(range(min(most, len(examples))), key=lambda index: int(lengths[index]))
     right = 0
     for start in range(0, len(order), _DECODING_BATCH):
         batch = examples.batch(order[start : start + _DECODING_BATCH])
@@ -244,7 +239,7 @@ def _resume_or_start(checkpoint: Path, model: RewriterModel, initial: Path | Non
         log.info("going on from %s: epoch %d, step %d", checkpoint, progress.epoch + 1, progress.step)
         return progress
     if initial is not None:
-        load_weights(initial / "weights.npz", model)
+        load_weights(initial / WEIGHTS_FILE, model)
     return Progress()
 
 

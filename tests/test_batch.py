@@ -57,12 +57,11 @@ def test_a_record_that_cannot_be_read_keeps_its_place_and_says_why(tmp_path: Pat
 
 def test_half_a_surrogate_pair_comes_out_as_it_came_in_and_ends_nothing(tmp_path: Path) -> None:
     good = json.dumps({"history": [], "utterance": "你好", "name": "\ud83d😀"})
-    bad = json.dumps({"id": "\ud83d", "history": ["北京"], "utterance": "冷吗\ud83d"})
-    records, counts = _run(tmp_path, good, bad, good)
-    assert (records[1]["id"], records[1]["utterance"]) == ("\ud83d", "冷吗\ud83d")
-    assert "line 2: utterance: " in records[1]["error"]
+    half = {"id": "\ud83d", "history": ["北京"], "utterance": "冷吗\ud83d"}
+    records, counts = _run(tmp_path, good, json.dumps(half), good)
+    assert records[1] == half | {"rewrite": "北京冷吗\ud83d", "confidence": 0.5}
     assert [(records[i]["rewrite"], records[i]["name"]) for i in (0, 2)] == [("你好", "\ud83d😀")] * 2
-    assert counts == BatchCounts(records=3, errors=1, turns=2, unchanged=2)
+    assert counts == BatchCounts(records=3, errors=0, turns=3, unchanged=2)
 
 
 def test_no_half_written_output_is_left_where_the_model_fails(tmp_path: Path) -> None:

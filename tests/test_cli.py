@@ -62,7 +62,11 @@ def test_bad_input_ends_in_one_line_that_names_it(tmp_path: Path) -> None:
 def test_a_report_is_not_overwritten_without_force(corpus: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     report.write_text("precious", encoding="utf-8")
-    for outputs in ([report], [tmp_path / "new.json", "--errors", report], [tmp_path / "new.json", "--details", report]):
+    for outputs in (
+        [report],
+        [tmp_path / "new.json", "--errors", report],
+        [tmp_path / "new.json", "--details", report],
+    ):
         finished = run("evaluate", str(corpus), "--output", *map(str, outputs))
         assert finished.returncode == 2
         assert "--force" in finished.stderr
@@ -138,7 +142,9 @@ def test_prepare_takes_further_corpora_dialogues_and_a_granularity(corpus: Path,
     assert "--force" in refused.stderr
 
 
-def test_prepare_cuts_words_of_the_dictionary_and_repeated_names_unless_told_otherwise(corpus: Path, tmp_path: Path) -> None:
+def test_prepare_cuts_words_of_the_dictionary_and_repeated_names_unless_told_otherwise(
+    corpus: Path, tmp_path: Path
+) -> None:
     assert run("prepare", str(corpus), "--output", str(tmp_path / "a"), "--validation-lines", "2").returncode == 0
     assert json.loads((tmp_path / "a" / "features.json").read_text(encoding="utf-8"))["granularity"] == "names"
 

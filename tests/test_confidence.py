@@ -144,6 +144,23 @@ def test_of_several_beams_only_the_best_is_withheld_and_never_one_that_changes_n
     assert 0 < kept < len(everything)
 
 
+def test_a_withheld_best_is_not_listed_twice(plain: Path) -> None:
+    """Where the model's second best is the utterance, that is what the best one has become."""
+    config = tiny.FEATURES.model_copy(update={"calibration": Calibration(min_confidence=1.0)})
+    rewriter = Rewriter(load_model(plain), Features(config, tiny.VOCABULARY), beam_size=2)
+    source = rewriter.features.encode(CONVERSATIONS[0])
+    positions = np.full((1, 2, 16), -1, np.int32)
+    positions[0, 0, 0] = 4
+    positions[0, 1, : len(source.utterance_positions)] = source.utterance_positions
+    rewriter._predict = lambda source: {
+        "positions": positions,
+        "log_prob": np.array([[-0.5, -1.0]]),
+        "finished": np.array([[True, True]]),
+    }
+    [candidates] = rewriter.candidates(CONVERSATIONS[:1])
+    assert [candidate.text for candidate in candidates] == [CONVERSATIONS[0].utterance]
+
+
 def test_calibrating_again_fits_the_probabilities_of_the_model_not_the_last_confidence(
     calibrated_model: tuple[Path, Path, dict[str, Any]], examples: list[Example], tmp_path: Path
 ) -> None:

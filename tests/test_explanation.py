@@ -20,8 +20,11 @@ from rewriter.features import Features
 from rewriter.inference import rewrite_greedily
 
 CONVERSATION = tiny.EXAMPLES[1].conversation
-SEED = 30  # ends every rewrite early
+CHANGED = tiny.EXAMPLES[2].conversation
+SEED = 30  # ends most rewrites early, and changes the second of these two
 SMALL = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+# Of a model that is never sure enough.
+DOUBTFUL = tiny.FEATURES.model_copy(update={"calibration": Calibration(min_confidence=1.0)})
 
 
 def _explained(**changes: Any) -> Explanation:
@@ -104,10 +107,12 @@ def test_both_tables_hold_all_the_numbers(explanation: Explanation, tmp_path: Pa
 
 
 def test_a_rewrite_that_a_service_would_withhold_is_shown_with_the_reason(tmp_path: Path) -> None:
-    config = tiny.FEATURES.model_copy(update={"calibration": Calibration(min_confidence=1.0)})
-    found = explain(tiny.model(seed=SEED, **SMALL), Features(config, tiny.VOCABULARY), CONVERSATION)
-    plain = _explained()
-    assert found.text == plain.text != CONVERSATION.utterance
+    features, model = Features(DOUBTFUL, tiny.VOCABULARY), tiny.model(seed=SEED, **SMALL)
+    unfinished, unchanged, found = (explain(model, features, example.conversation) for example in tiny.EXAMPLES[:3])
+    assert unfinished.withheld == "no word or no end found"
+    assert (unchanged.text, unchanged.withheld) == (CONVERSATION.utterance, "")
+    plain = explain(model, tiny.features(), CHANGED)
+    assert found.text == plain.text != CHANGED.utterance
     assert found.withheld == f"confidence {plain.probabilities.prod():.3f} < 1.00"
     assert plain.withheld == ""
     write_table(tmp_path / "table.json", found)
@@ -162,11 +167,10 @@ def test_the_font_is_one_that_has_all_the_characters(explanation: Explanation, t
 
 
 def test_the_command_draws_writes_and_prints(tmp_path: Path) -> None:
-    config = tiny.FEATURES.model_copy(update={"calibration": Calibration(min_confidence=1.0)})
-    save_artefact(tmp_path / "model", tiny.model(seed=SEED, **SMALL), config, tiny.VOCABULARY)
+    save_artefact(tmp_path / "model", tiny.model(seed=SEED, **SMALL), DOUBTFUL, tiny.VOCABULARY)
     picture, table = tmp_path / "map.png", tmp_path / "table.tsv"
-    turns = [argument for turn in CONVERSATION.history for argument in ("--history", turn)]
-    command = [sys.executable, "-m", "rewriter", "explain", CONVERSATION.utterance, *turns]
+    turns = [argument for turn in CHANGED.history for argument in ("--history", turn)]
+    command = [sys.executable, "-m", "rewriter", "explain", CHANGED.utterance, *turns]
     command += ["--model", str(tmp_path / "model"), "--output", str(picture), "--table", str(table)]
     environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
     finished = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -182,4 +186,4 @@ def test_the_command_draws_writes_and_prints(tmp_path: Path) -> None:
 def _explained_from(folder: Path) -> Explanation:
     from rewriter.artefact import load_model
 
-    return explain(load_model(folder), tiny.features(), CONVERSATION)
+    return explain(load_model(folder), tiny.features(), CHANGED)

@@ -71,8 +71,8 @@ def test_a_folder_of_another_recipe_is_not_gone_on_with(
 ) -> None:
     recipe = Recipe.load(family.RECIPE)
     family.train(family.FAMILY[0], recipe, prepared, tmp_path / "run")
-    other = recipe.model_copy(update={"model": {**recipe.model, "hidden_dim": 64}})
-    with pytest.raises(SystemExit, match="expected what the run was begun with, model.hidden_dim .*, found 64"):
+    other = recipe.model_copy(update={"model": {**recipe.model, "hidden_dim": 64.0}})
+    with pytest.raises(SystemExit, match="expected what the run was begun with, model.hidden_dim .*, found 64.0"):
         family.train(family.FAMILY[0], other, prepared, tmp_path / "run")
     (prepared / "report.json").write_text('{"train": 1}', encoding="utf-8")
     with pytest.raises(SystemExit, match="expected what the run was begun with, report.json"):

@@ -1,0 +1,50 @@
+"""What a training run was begun with: its folder is gone on with by the same recipe and data, or not at all."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from rewriter.config import Recipe
+
+RECIPE_FILE = "recipe.json"
+PREPARED_FILE = "prepared.json"
+_FINGERPRINTED = ("words.txt", "characters.txt", "features.json", "report.json")
+
+
+def begin(prepared: Path, output: Path, recipe: Recipe) -> None:
+    """Notes in ``output`` the recipe and what was prepared; raises ValueError naming what differs from an earlier note.
+
+    What was prepared is known by its word lists, features and counts, not by its arrays, which are large.
+    """
+    fingerprints = {name: file_fingerprint(prepared / name) for name in _FINGERPRINTED}
+    output.mkdir(parents=True, exist_ok=True)
+    _note(output / RECIPE_FILE, recipe.model_dump(mode="json"))
+    _note(output / PREPARED_FILE, fingerprints)
+
+
+def file_fingerprint(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _note(path: Path, described: dict[str, Any]) -> None:
+    if path.exists():
+        _require_same(path, _flat(json.loads(path.read_text(encoding="utf-8"))), _flat(described))
+    path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+
+
+def _require_same(path: Path, expected: dict[str, Any], found: dict[str, Any]) -> None:
+    for name in sorted(expected.keys() | found.keys()):
+        before, now = expected.get(name), found.get(name)
+        if before != now:
+            raise ValueError(
+                f"{path}: expected what the run was begun with, {name} {before!r}, found {now!r}; choose another folder"
+            )
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, with names such as stages.rewriting.epochs."""
+    if not isinstance(value, dict):
+        return {name: value}
+    parts = [_flat(inner, f"{name}.{part}" if name else part) for part, inner in value.items()]
+    return {key: leaf for part in parts for key, leaf in part.items()}
