@@ -4,10 +4,10 @@ Latency of Rewrite for one caller and for eight, the model's share of it, start-
 run, warmed up; server and callers share the machine's cores, so compare the figures with each other, not with others'.
 """
 
+import argparse
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -95,4 +95,6 @@ def _resident_mb(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model_dir", type=Path, help="what `rewriter export` wrote")
+    main(parser.parse_args().model_dir)

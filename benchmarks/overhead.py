@@ -6,11 +6,11 @@ rate limit, metrics, JSON logs and everything that guards the model; ``rewrite_c
 cache.
 """
 
+import argparse
 import hashlib
 import json
 import secrets
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -127,4 +127,6 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model_dir", type=Path, help="what `rewriter export` wrote")
+    main(parser.parse_args().model_dir)
