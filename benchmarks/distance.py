@@ -11,8 +11,9 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from rewriter.augmentation import add_turns, draw_turns
 from rewriter.cli import PRETRAINED
-from rewriter.conversation import Conversation, Example
+from rewriter.conversation import Example
 from rewriter.corpus import read_corpus
 from rewriter.inference import Rewriter
 from rewriter.metrics import exact_match
@@ -20,27 +21,12 @@ from rewriter.metrics import exact_match
 DISTRACTORS = (0, 2, 4, 6, 8)
 
 
-def move_away(example: Example, distractors: Sequence[str], between: bool) -> Example:
-    """Puts the distractors after the history, or before it."""
-    history = example.conversation.history
-    turns = (*history, *distractors) if between else (*distractors, *history)
-    return Example(Conversation(turns, example.conversation.utterance), example.reference, example.alternatives)
-
-
-def draw_distractors(examples: Sequence[Example], count: int, generator: random.Random) -> tuple[str, ...]:
-    """Turns of other conversations, each pair of one conversation."""
-    turns: list[str] = []
-    while len(turns) < count:
-        turns += generator.choice(examples).conversation.history[:2]
-    return tuple(turns[:count])
-
-
 def measure(rewriter: Rewriter, examples: Sequence[Example], between: bool) -> list[float]:
     """Exact match for each of DISTRACTORS."""
     shares = []
     for count in DISTRACTORS:
         generator = random.Random(count)
-        moved = [move_away(e, draw_distractors(examples, count, generator), between) for e in examples]
+        moved = [add_turns(e, draw_turns(examples, count, generator), between) for e in examples]
         rewrites = rewriter.rewrite([example.conversation for example in moved])
         right = [exact_match(e.references, r.text) for r, e in zip(rewrites, moved, strict=True)]
         shares.append(sum(right) / len(right))

@@ -1,7 +1,8 @@
-"""More examples from the annotated ones: other names and things in the same conversations.
+"""More examples from the annotated ones: other names and things in the same conversations, and longer conversations.
 
 After the entity swaps of named-entity recognition (Dai and Adel 2020, "mention replacement"): what is restored should
-follow from where it stands in the conversation, not from which thing it is.
+follow from where it stands in the conversation, not from which thing it is. And whatever else was said, about other
+things, should change nothing.
 """
 
 import random
@@ -14,6 +15,9 @@ from rewriter.selfsupervised import part_of_speech
 from rewriter.tokenizer import Tokenizer, normalize
 
 _MIN_CHARACTERS = 2
+# How many turns of other conversations come into one. Mostly before the history: it is the last topic that goes on.
+_OTHER_TURNS, _OTHER_TURNS_WEIGHTS = (2, 4, 6, 8), (4, 3, 2, 1)
+_BETWEEN_SHARE = 1 / 3
 
 
 def swap_words(examples: Sequence[Example], tokenizer: Tokenizer, seed: int) -> Iterator[Example]:
@@ -39,6 +43,30 @@ def swap_words(examples: Sequence[Example], tokenizer: Tokenizer, seed: int) -> 
         [other] = generator.choices(others, cum_weights=cumulative_weights)
         if other not in said and other not in example.reference:
             yield _replace(example, noun, other)
+
+
+def lengthen(examples: Sequence[Example], seed: int) -> Iterator[Example]:
+    """Yields each example that has a history with two to eight turns of other conversations before or after that."""
+    generator = random.Random(seed)
+    continued = [example for example in examples if example.conversation.history]
+    for example in continued:
+        [count] = generator.choices(_OTHER_TURNS, _OTHER_TURNS_WEIGHTS)
+        yield add_turns(example, draw_turns(continued, count, generator), generator.random() < _BETWEEN_SHARE)
+
+
+def add_turns(example: Example, others: Sequence[str], between: bool) -> Example:
+    """Puts other turns after the history (``between`` it and the utterance), or before it."""
+    history = example.conversation.history
+    turns = (*history, *others) if between else (*others, *history)
+    return Example(Conversation(turns, example.conversation.utterance), example.reference, example.alternatives)
+
+
+def draw_turns(examples: Sequence[Example], count: int, generator: random.Random) -> tuple[str, ...]:
+    """Turns of the examples' histories, each pair of one conversation; some history must have a turn."""
+    turns: list[str] = []
+    while len(turns) < count:
+        turns += generator.choice(examples).conversation.history[:2]
+    return tuple(turns[:count])
 
 
 def _nouns(text: str, tokenizer: Tokenizer) -> dict[str, str]:

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from rewriter.artefact import FEATURES_FILE
-from rewriter.augmentation import swap_words
+from rewriter.augmentation import lengthen, swap_words
 from rewriter.config import FeaturesConfig
 from rewriter.conversation import Conversation, Example
 from rewriter.corpus import Corpus, normalized, read_corpus, read_dialogues, topic_changes, untouched
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 REPORT_FILE = "report.json"
 # The annotated corpus is small beside the dialogues, but its words are the ones that matter.
 _CORPUS_WEIGHT = 10
+# Of the turns that need nothing, every third is put into a longer conversation too, in each of two kinds.
+_NEGATIVE_STEP = 3
 # Turns whose tokens are remembered, some 2 KB each.
 _REMEMBERED_TURNS = 2**16
 
@@ -44,10 +46,10 @@ def prepare(
 
     The last ``validation_lines`` readable lines of the corpus become the validation set; training examples that repeat
     one of them, as it is or with its reference for an utterance, however typed, are left out. Files: train,
-    train_untouched, train_topic_changes, train_variants, train_swapped, validation, validation_untouched, from further
-    corpora extra, extra_untouched and extra_swapped, from dialogues pretraining (.npz each), words.txt, characters.txt,
-    features.json, report.json. The vocabulary does not depend on the further corpora: they can be exchanged under a
-    trained model.
+    train_untouched, train_topic_changes, train_variants, train_swapped, train_lengthened, validation,
+    validation_untouched, from further corpora extra, extra_untouched and extra_swapped, from dialogues pretraining
+    (.npz each), words.txt, characters.txt, features.json, report.json. The vocabulary does not depend on the further
+    corpora: they can be exchanged under a trained model.
     """
     config = config or FeaturesConfig()
     corpus = _read(corpus_path)
@@ -60,6 +62,8 @@ def prepare(
     pretraining = _without(held_out, dialogues)
     vocabulary = _vocabulary(train, pretraining, tokenizer, max_words)
     swapped = _without(held_out, swap_words(train, tokenizer, seed))
+    negatives = [*untouched(train)[::_NEGATIVE_STEP], *topic_changes(train, seed)[::_NEGATIVE_STEP]]
+    lengthened = _without(held_out, lengthen([*train, *negatives], seed))
     extra = _without(held_out, (example for path in extra_paths for example in _read(path).examples))
 
     output.mkdir(parents=True, exist_ok=True)
@@ -73,6 +77,7 @@ def prepare(
         "train_topic_changes": _without(held_out, topic_changes(train, seed)),
         "train_variants": variants,
         "train_swapped": swapped,
+        "train_lengthened": lengthened,
         "extra": extra,
         "extra_untouched": _without({normalized(e.conversation) for e in extra} | held_out, untouched(extra)),
         "extra_swapped": _without(held_out, swap_words(extra, tokenizer, seed)),

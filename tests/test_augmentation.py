@@ -1,11 +1,11 @@
-"""Other names in the same conversations."""
+"""Other names in the same conversations, and longer conversations."""
 
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from rewriter.augmentation import swap_words
+from rewriter.augmentation import lengthen, swap_words
 from rewriter.checking import check_corpora
 from rewriter.config import FeaturesConfig
 from rewriter.conversation import Conversation, Example
@@ -117,3 +117,25 @@ def test_a_word_is_found_however_it_was_typed() -> None:
         Example(Conversation(("你看iphone吗", "iphone很好看"), "几点开始"), "iphone几点开始"),
         Example(Conversation(("我买了nba",), "贵吗"), "nba贵吗"),
     }
+
+
+def test_a_longer_conversation_has_turns_of_others_before_or_after_its_own_and_the_same_answer() -> None:
+    places = set()
+    for seed in range(40):
+        for before, after in zip(EXAMPLES, lengthen(EXAMPLES, seed), strict=True):
+            history, longer = before.conversation.history, after.conversation.history
+            assert (after.conversation.utterance, after.reference) == (before.conversation.utterance, before.reference)
+            assert 2 <= len(longer) - len(history) <= 8
+            own_last, own_first = longer[-len(history) :] == history, longer[: len(history)] == history
+            assert own_last or own_first
+            places.add((own_last, own_first))
+            others = longer[: -len(history)] if own_last else longer[len(history) :]
+            assert set(others) <= {turn for example in EXAMPLES for turn in example.conversation.history}
+    assert {(True, False), (False, True)} <= places
+
+
+def test_only_what_has_a_history_is_made_longer() -> None:
+    alone = Example(Conversation((), "早上好"), "早上好")
+    assert list(lengthen([alone], 1)) == []
+    assert len(list(lengthen([alone, XIAN], 1))) == 1
+    assert list(lengthen(EXAMPLES, 3)) == list(lengthen(EXAMPLES, 3))

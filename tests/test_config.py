@@ -74,11 +74,18 @@ def test_a_saved_configuration_is_readable(tmp_path: Path) -> None:
 def test_the_shipped_recipe_loads() -> None:
     with as_file(files("rewriter") / "recipes" / "zh.toml") as path:
         recipe = Recipe.load(path)
-    assert list(recipe.stages) == ["pretraining", "adaptation", "further", "rewriting"]
+    assert list(recipe.stages) == ["pretraining", "adaptation", "further", "names", "rewriting"]
     model = ModelConfig.model_validate({"num_words": 10, "num_characters": 10, **recipe.model})
     assert model.hidden_dim % model.num_heads == 0
     prepared = {"pretraining", "validation", "validation_untouched"}
-    prepared |= {"train", "train_untouched", "train_topic_changes", "train_variants", "train_swapped"}
+    prepared |= {
+        "train",
+        "train_untouched",
+        "train_topic_changes",
+        "train_variants",
+        "train_swapped",
+        "train_lengthened",
+    }
     prepared |= {"extra", "extra_untouched", "extra_swapped"}
     for stage in recipe.stages.values():
         assert {share.path for share in stage.data} | {stage.validation} <= prepared

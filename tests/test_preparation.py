@@ -92,7 +92,15 @@ def report(directory: Path) -> dict[str, int]:
 
 
 def test_every_file_is_written(prepared: Path) -> None:
-    training = {"train", "train_untouched", "train_topic_changes", "train_variants", "train_swapped", "pretraining"}
+    training = {
+        "train",
+        "train_untouched",
+        "train_topic_changes",
+        "train_variants",
+        "train_swapped",
+        "train_lengthened",
+        "pretraining",
+    }
     parts = training | {"validation", "validation_untouched"}
     texts = {"words.txt", "characters.txt", "features.json", "report.json"}
     assert {path.name for path in prepared.iterdir()} == {f"{part}.npz" for part in parts} | texts
@@ -142,7 +150,7 @@ def test_untouched_examples_copy_their_own_utterance(prepared: Path) -> None:
 
 def test_no_validation_example_is_among_those_of_training(prepared: Path) -> None:
     held_out = {*rows(prepared, "validation"), *rows(prepared, "validation_untouched")}
-    for name in ("train", "train_untouched", "train_variants", "train_swapped", "pretraining"):
+    for name in ("train", "train_untouched", "train_variants", "train_swapped", "train_lengthened", "pretraining"):
         assert held_out.isdisjoint(rows(prepared, name))
 
 
@@ -269,7 +277,7 @@ def test_another_process_prepares_the_same_files(tmp_path: Path) -> None:
     first, second = outputs
     for name in ("words.txt", "characters.txt", "features.json", "report.json"):
         assert (first / name).read_bytes() == (second / name).read_bytes()
-    for name in ("train", "train_variants", "train_swapped", "pretraining"):
+    for name in ("train", "train_variants", "train_swapped", "train_lengthened", "pretraining"):
         assert list(rows(first, name)) == list(rows(second, name))
 
 
