@@ -1,11 +1,14 @@
 """Log lines are written by a thread of their own: whoever reads them may stall, and no caller waits for that."""
 
 import logging
-import queue
 import threading
+import time
+from collections import deque
 from typing import TextIO
 
-_FLUSH_SECONDS = 1.0
+# Lines of so long a time are written together: under load, waking a thread for each costs more than the line.
+_GATHER_SECONDS = 0.02
+_FLUSH_SECONDS = 2.0
 
 
 class LogWriter(logging.Handler):
@@ -14,43 +17,57 @@ class LogWriter(logging.Handler):
     def __init__(self, stream: TextIO, most_waiting: int = 10_000) -> None:
         super().__init__()
         self._stream = stream
-        self._waiting: queue.Queue[str | threading.Event] = queue.Queue(most_waiting)
-        self._lost = 0
+        self._most_waiting = most_waiting
+        self._waiting: deque[str | threading.Event] = deque()
+        self._lost, self._counting = 0, threading.Lock()
+        self._something = threading.Event()
         threading.Thread(target=self._write, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
+        if len(self._waiting) >= self._most_waiting:
+            with self._counting:
+                self._lost += 1
+            return
         try:
-            line = self.format(record)
-            if self._lost:
-                self._waiting.put_nowait(self.format(_said_of(self._lost)))
-                self._lost = 0
-            self._waiting.put_nowait(line)
-        except queue.Full:
-            self._lost += 1
+            self._waiting.append(self.format(record))
         except Exception:
             self.handleError(record)
+        if not self._something.is_set():
+            self._something.set()
 
     def flush(self) -> None:
         """Waits until all lines so far are written, two seconds at most; ``logging`` calls it as the process ends."""
         written = threading.Event()
-        try:
-            self._waiting.put(written, timeout=_FLUSH_SECONDS)
-        except queue.Full:
-            return
+        self._waiting.append(written)
+        self._something.set()
         written.wait(_FLUSH_SECONDS)
 
     def _write(self) -> None:
-        while True:
-            line = self._waiting.get()
-            if isinstance(line, threading.Event):
-                line.set()
-                continue
-            try:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-            except (OSError, ValueError):
-                pass  # nobody reads any more; there is nowhere to say so
+        while self._something.wait():
+            time.sleep(_GATHER_SECONDS)
+            self._something.clear()
+            lines: list[str] = []
+            while self._waiting:
+                item = self._waiting.popleft()
+                if isinstance(item, str):
+                    lines.append(item)
+                else:
+                    self._write_out(lines)
+                    lines = []
+                    item.set()
+            self._write_out([*lines, *self._said_of_lost()])
 
+    def _write_out(self, lines: list[str]) -> None:
+        try:
+            self._stream.write("".join(f"{line}\n" for line in lines))
+            self._stream.flush()
+        except (OSError, ValueError):
+            pass  # nobody reads any more; there is nowhere to say so
 
-def _said_of(lost: int) -> logging.LogRecord:
-    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, "%d lines of the log were lost", (lost,), None)
+    def _said_of_lost(self) -> list[str]:
+        with self._counting:
+            lost, self._lost = self._lost, 0
+        if not lost:
+            return []
+        said = "%d lines of the log were lost"
+        return [self.format(logging.LogRecord(__name__, logging.WARNING, __file__, 0, said, (lost,), None))]
