@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+import typer
+
 from rewriter.conversation import Conversation, Origin, Span
 from rewriter.samples import SAMPLES
 from rewriter.terminal import colored
@@ -15,18 +17,19 @@ def main(model_dir: Path) -> None:
     with running_service(model_dir) as service, Rewriter(service.address, timeout_seconds=5) as rewriter:
         rewriter.wait_until_healthy()
         model = rewriter.model_info()
-        print(f"{model.name} version {model.version} at {service.address}\n")
+        typer.echo(f"{model.name} version {model.version} at {service.address}\n")
         for kind, conversation in SAMPLES:
             show(kind, conversation, rewriter.rewrite(conversation.history, conversation.utterance))
 
 
 def show(kind: str, conversation: Conversation, answer: Answer) -> None:
-    print(f"[{kind}]")
+    typer.echo(f"[{kind}]")
     for turn in conversation.history:
-        print(f"    {turn}")
-    print(f"  > {conversation.utterance}")
-    print(f"  = {colored(answer.text, answer.spans)}   {answer.outcome.name}, confidence {answer.confidence:.2f}")
-    print(f"    {', '.join(_origin(span, answer.text, len(conversation.history)) for span in answer.spans)}\n")
+        typer.echo(f"    {turn}")
+    typer.echo(f"  > {conversation.utterance}")
+    rewrite = colored(answer.text, answer.spans)
+    typer.echo(f"  = {rewrite}   {answer.outcome.name}, confidence {answer.confidence:.2f}")  # no colours into a file
+    typer.echo(f"    {', '.join(_origin(span, answer.text, len(conversation.history)) for span in answer.spans)}\n")
 
 
 def _origin(span: Span, text: str, utterance_turn: int) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-import click
+import typer
 
 from rewriter.conversation import Origin, Span
 
@@ -13,6 +13,6 @@ def colored(text: str, spans: Sequence[Span]) -> str:
     """Green from the history, yellow from the function words, plain from the utterance."""
     pieces, end = [], 0
     for span in spans:
-        pieces += [text[end : span.start], click.style(text[span.start : span.end], fg=_COLORS[span.origin])]
+        pieces += [text[end : span.start], typer.style(text[span.start : span.end], fg=_COLORS[span.origin])]
         end = span.end
     return "".join(pieces) + text[end:]
