@@ -1,4 +1,4 @@
-import click
+import typer
 
 from rewriter.conversation import Origin, Span
 from rewriter.terminal import colored
@@ -11,5 +11,5 @@ def test_only_what_was_copied_from_elsewhere_is_coloured() -> None:
         Span(4, 6, Origin.UTTERANCE, 1, 0, 2),
     )
     shown = colored("西安的 天气", spans)
-    assert click.unstyle(shown) == "西安的 天气"
-    assert shown == click.style("西安", fg="green") + click.style("的", fg="yellow") + " " + "天气\x1b[0m"
+    assert typer.unstyle(shown) == "西安的 天气"
+    assert shown == typer.style("西安", fg="green") + typer.style("的", fg="yellow") + " " + "天气\x1b[0m"
