@@ -1,3 +1,5 @@
+import re
+
 import typer
 
 from rewriter.conversation import Origin, Span
@@ -11,5 +13,5 @@ def test_only_what_was_copied_from_elsewhere_is_coloured() -> None:
         Span(4, 6, Origin.UTTERANCE, 1, 0, 2),
     )
     shown = colored("西安的 天气", spans)
-    assert typer.unstyle(shown) == "西安的 天气"
+    assert re.sub(r"\x1b\[\d+m", "", shown) == "西安的 天气"
     assert shown == typer.style("西安", fg="green") + typer.style("的", fg="yellow") + " " + "天气\x1b[0m"
