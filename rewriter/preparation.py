@@ -57,13 +57,10 @@ def prepare(
     held_out = _held_out(validation)
     tokenizer = RememberingTokenizer(config.granularity)
     maker = ExampleMaker(tokenizer, seed)
-    variants = _without(held_out, _variants(train, maker, copies=2))
+    annotated = _annotated_parts(train, held_out, maker, tokenizer, seed)
     dialogues = (e for path in dialogue_paths for e in _from_dialogues(path, maker, dialogues_per_file))
     pretraining = _without(held_out, dialogues)
     vocabulary = _vocabulary(train, pretraining, tokenizer, max_words)
-    swapped = _without(held_out, swap_words(train, tokenizer, seed))
-    negatives = [*untouched(train)[::_NEGATIVE_STEP], *topic_changes(train, seed)[::_NEGATIVE_STEP]]
-    lengthened = _without(held_out, lengthen([*train, *negatives], seed))
     extra = _without(held_out, (example for path in extra_paths for example in _read(path).examples))
 
     output.mkdir(parents=True, exist_ok=True)
@@ -72,15 +69,8 @@ def prepare(
     features = Features(config, vocabulary)
     features.tokenizer = tokenizer
     parts = {
-        "train": train,
-        "train_untouched": _without(held_out, untouched(train)),
-        "train_topic_changes": _without(held_out, topic_changes(train, seed)),
-        "train_variants": variants,
-        "train_swapped": swapped,
-        "train_lengthened": lengthened,
-        "extra": extra,
-        "extra_untouched": _without({normalized(e.conversation) for e in extra} | held_out, untouched(extra)),
-        "extra_swapped": _without(held_out, swap_words(extra, tokenizer, seed)),
+        **annotated,
+        **_extra_parts(extra, held_out, tokenizer, seed),
         "validation": validation,
         "validation_untouched": untouched(validation),
         "pretraining": pretraining,
@@ -111,6 +101,33 @@ def _split(corpus: Corpus, path: Path, validation_lines: int) -> tuple[list[Exam
 def _held_out(validation: Sequence[Example]) -> set[Conversation]:
     """The conversations that no training example may be, normalized."""
     return {normalized(example.conversation) for example in (*validation, *untouched(validation))}
+
+
+def _annotated_parts(
+    train: Sequence[Example], held_out: Set[Conversation], maker: ExampleMaker, tokenizer: Tokenizer, seed: int
+) -> dict[str, list[Example]]:
+    """The training lines, and what is made of them."""
+    negatives = {"train_untouched": untouched(train), "train_topic_changes": topic_changes(train, seed)}
+    every_third = (example for kind in negatives.values() for example in kind[::_NEGATIVE_STEP])
+    made = {
+        "train": train,
+        **negatives,
+        "train_variants": _variants(train, maker, copies=2),
+        "train_swapped": swap_words(train, tokenizer, seed),
+        "train_lengthened": lengthen([*train, *every_third], seed),
+    }
+    return {name: _without(held_out, examples) for name, examples in made.items()}
+
+
+def _extra_parts(
+    extra: Sequence[Example], held_out: Set[Conversation], tokenizer: Tokenizer, seed: int
+) -> dict[str, list[Example]]:
+    given = {normalized(example.conversation) for example in extra}
+    return {
+        "extra": list(extra),
+        "extra_untouched": _without(given | held_out, untouched(extra)),
+        "extra_swapped": _without(held_out, swap_words(extra, tokenizer, seed)),
+    }
 
 
 class RememberingTokenizer(Tokenizer):
