@@ -41,6 +41,10 @@ class Member:
     def folder(self) -> str:
         return f"{self.architecture}_{self.output}"
 
+    def of(self, recipe: Recipe) -> Recipe:
+        """The recipe with this member's parts."""
+        return recipe.model_copy(update={"model": {**recipe.model, **vars(self)}})
+
 
 FAMILY = tuple(Member(*pair) for pair in product(("lstm", "transformer"), OUTPUTS))
 
@@ -55,24 +59,23 @@ def main() -> None:
     recipe = Recipe.load(given.recipe)
     reports: dict[Member, dict[str, Any]] = {}
     for member in FAMILY:
-        best = train(member, recipe, given.prepared, given.output / member.folder)
+        best = train(member.name, member.of(recipe), given.prepared, given.output / member.folder)
         if given.corpus is not None:
             reports[member] = evaluate(best, given.corpus, given.prepared, given.output / member.folder)
             (given.output / "family.md").write_text(table(reports, given.prepared, recipe), encoding="utf-8")
 
 
-def train(member: Member, recipe: Recipe, prepared: Path, folder: Path) -> Path:
+def train(name: str, recipe: Recipe, prepared: Path, folder: Path) -> Path:
     """Trains to the end, from wherever it was; returns the model's folder. A finished run is not begun again."""
-    own = recipe.model_copy(update={"model": {**recipe.model, **vars(member)}})
     try:
-        begin(prepared, folder, own)
+        begin(prepared, folder, recipe)
     except ValueError as error:
         raise SystemExit(str(error)) from None
     best = folder / list(recipe.stages)[-1] / "best"
     done = folder / "trained"
     if not done.exists():
-        print(f"training {member.name}", flush=True)
-        _rewriter("train", str(prepared), "--output", str(folder), "--recipe", str(folder / RECIPE_FILE))
+        print(f"training {name}", flush=True)
+        run_rewriter("train", str(prepared), "--output", str(folder), "--recipe", str(folder / RECIPE_FILE))
         done.touch()
     return best
 
@@ -84,7 +87,7 @@ def evaluate(best: Path, corpus: Path, prepared: Path, folder: Path) -> dict[str
         report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return report
     scores = folder / "report.json"
-    _rewriter("evaluate", str(corpus), "--model", str(best), "--output", str(scores), "--force")
+    run_rewriter("evaluate", str(corpus), "--model", str(best), "--output", str(scores), "--force")
     report = json.loads(scores.read_text(encoding="utf-8"))
     report |= describe(best, PreparedExamples.load(prepared / "validation.npz"))
     report["minutes"] = sum(_seconds(history) for history in folder.glob("*/history.csv")) / 60
@@ -147,7 +150,7 @@ def _seconds(history: Path) -> float:
         return sum(float(row["seconds"]) for row in csv.DictReader(file))
 
 
-def _rewriter(*arguments: str) -> None:
+def run_rewriter(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "rewriter", *arguments], check=True)
 
 

@@ -26,7 +26,7 @@ def family(monkeypatch: pytest.MonkeyPatch) -> Any:
 def commands(family: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """What would have been run."""
     run: list[tuple[str, ...]] = []
-    monkeypatch.setattr(family, "_rewriter", lambda *arguments: run.append(arguments))
+    monkeypatch.setattr(family, "run_rewriter", lambda *arguments: run.append(arguments))
     return run
 
 
@@ -55,7 +55,7 @@ def test_every_member_gets_the_recipe_with_its_own_parts_and_is_trained_once(
     recipe = Recipe.load(family.RECIPE)
     for member in (*family.FAMILY, *family.FAMILY):
         folder = tmp_path / member.folder
-        assert family.train(member, recipe, prepared, folder) == folder / "rewriting" / "best"
+        assert family.train(member.name, member.of(recipe), prepared, folder) == folder / "rewriting" / "best"
     assert len(commands) == 8
     for member, command in zip(family.FAMILY, commands, strict=True):
         assert command[:2] == ("train", str(prepared))
@@ -70,13 +70,13 @@ def test_a_folder_of_another_recipe_is_not_gone_on_with(
     family: Any, commands: list[tuple[str, ...]], prepared: Path, tmp_path: Path
 ) -> None:
     recipe = Recipe.load(family.RECIPE)
-    family.train(family.FAMILY[0], recipe, prepared, tmp_path / "run")
+    family.train("L-Gen", recipe, prepared, tmp_path / "run")
     other = recipe.model_copy(update={"model": {**recipe.model, "hidden_dim": 64.0}})
     with pytest.raises(SystemExit, match="expected what the run was begun with, model.hidden_dim .*, found 64.0"):
-        family.train(family.FAMILY[0], other, prepared, tmp_path / "run")
+        family.train("L-Gen", other, prepared, tmp_path / "run")
     (prepared / "report.json").write_text('{"train": 1}', encoding="utf-8")
     with pytest.raises(SystemExit, match="expected what the run was begun with, report.json"):
-        family.train(family.FAMILY[0], recipe, prepared, tmp_path / "run")
+        family.train("L-Gen", recipe, prepared, tmp_path / "run")
 
 
 def test_another_corpus_is_evaluated_anew(
