@@ -58,11 +58,12 @@ class Source:
     @property
     def nothing_to_do(self) -> bool:
         """True if nothing was said before or nothing is said now: the utterance stands as it is, no model needed."""
-        return not (np.any(self.turn_ids > UTTERANCE_TURN) and self.utterance_positions)
+        return not (self.turn_ids.max() > UTTERANCE_TURN and self.utterance_positions)
 
     @property
     def utterance_positions(self) -> list[int]:
-        return [int(i) for i in np.flatnonzero(self.turn_ids == UTTERANCE_TURN) if i != self.end]
+        positions: list[int] = np.flatnonzero(self.turn_ids == UTTERANCE_TURN).tolist()
+        return positions[:-1]  # without the end
 
 
 class Features:

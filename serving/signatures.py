@@ -29,9 +29,9 @@ def read_predictions(
         raise BrokenAnswer(
             f"expected the outputs {sorted(OUTPUTS[BEAM if beam else GREEDY])}, missing {sorted(missing)}"
         )
-    found = np.unique(outputs["fingerprint"]).tolist()
-    if found != [fingerprint]:
-        raise BrokenAnswer(f"expected an answer of the model {fingerprint}, found {found}")
+    found = set(outputs["fingerprint"].ravel().tolist())
+    if found != {fingerprint}:
+        raise BrokenAnswer(f"expected an answer of the model {fingerprint}, found {sorted(found)}")
     arrays = dict(outputs) if beam else _with_one_hypothesis(outputs)
     rows = arrays["log_prob"].shape
     if len(rows) != 2 or rows[0] != batch_size or rows[1] == 0:
@@ -45,7 +45,7 @@ def read_predictions(
 def _with_one_hypothesis(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Gives greedy outputs the axis of hypotheses that beam outputs have; one hypothesis is its own best score."""
     names = OUTPUTS[GREEDY] - {"fingerprint"}
-    arrays = {name: np.expand_dims(outputs[name], 1) for name in names if outputs[name].ndim}
+    arrays = {name: outputs[name][:, np.newaxis] for name in names if outputs[name].ndim}
     return {**outputs, **arrays, "score": arrays.get("log_prob", outputs["log_prob"])}
 
 

@@ -148,7 +148,8 @@ class AddressBackend:
             signature = length_signature(signature, question.length)
         else:
             rows = question.version.buckets.batch_size_for(len(sources))
-            arrays = pad_rows(arrays, rows)
+            if rows > len(sources):
+                arrays = pad_rows(arrays, rows)
         try:
             response = await self._endpoint.predict(question.route.asked, signature, arrays, timeout_seconds)
         except VersionGone:

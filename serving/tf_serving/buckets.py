@@ -56,7 +56,10 @@ class Buckets:
 
 def pad_rows(arrays: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
     """Repeats the last source until there are so many: an empty one would be a case that no model was trained on."""
-    return {name: np.pad(array, _behind(array, rows), mode="edge") for name, array in arrays.items()}
+    return {
+        name: np.concatenate([array, np.repeat(array[-1:], rows - len(array), axis=0)])
+        for name, array in arrays.items()
+    }
 
 
 def batching_parameters(buckets: Buckets, *, num_batch_threads: int = 4, batch_timeout_micros: int = 1000) -> str:
@@ -78,7 +81,3 @@ def _next(sizes: tuple[int, ...], needed: int, unit: str) -> int:
     if index == len(sizes):
         raise BrokenAnswer(f"expected at most {sizes[-1]} {unit}, found {needed}")
     return sizes[index]
-
-
-def _behind(array: np.ndarray, rows: int) -> list[tuple[int, int]]:
-    return [(0, rows - len(array)), *[(0, 0)] * (array.ndim - 1)]

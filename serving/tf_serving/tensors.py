@@ -39,8 +39,10 @@ def to_array(message: pb.TensorProto) -> np.ndarray:
     values = _values(message, kind, field)
     if len(values) > count or (count and not len(values)):
         raise BrokenAnswer(f"expected {count} values for the shape {shape}, found {len(values)}")
-    # Missing values are the last one repeated.
-    return np.concatenate([values, np.repeat(values[-1:], count - len(values))]).reshape(shape)
+    if len(values) < count:
+        # Missing values are the last one repeated.
+        values = np.concatenate([values, np.repeat(values[-1:], count - len(values))])
+    return values.reshape(shape)
 
 
 def to_arrays(messages: Mapping[str, pb.TensorProto]) -> dict[str, np.ndarray]:
