@@ -13,8 +13,9 @@ class BatchMetrics:
         self._waiting = 0
 
     def waiting(self, count: int) -> None:
-        self._metrics.queue_depth.inc(count - self._waiting)
-        self._waiting = count
+        if count != self._waiting:
+            self._metrics.queue_depth.inc(count - self._waiting)
+            self._waiting = count
 
     def batch_ended(self, size: int, seconds: float) -> None:
         self._metrics.batch_fill.observe(size / self._max_batch_size)

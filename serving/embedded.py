@@ -65,9 +65,8 @@ class EmbeddedBackend:
         if not self._signatures:
             raise BackendUnavailable("the model is not loaded yet")
         try:
-            return await asyncio.gather(
-                *(self._batcher.submit(_Job(source, beam), timeout_seconds) for source in sources)
-            )
+            answers = [self._batcher.submit(_Job(source, beam), timeout_seconds) for source in sources]
+            return [await answers[0]] if len(answers) == 1 else await asyncio.gather(*answers)
         except QueueFull:
             raise BackendOverloaded("too many turns are waiting for the model") from None
         except DeadlinePassed:

@@ -114,12 +114,9 @@ class AddressBackend:
                 raise ModelChanged("the first model has just arrived")
             raise BackendUnavailable(str(route.trouble))
         questions = [_Question(route, version, beam, version.buckets.length_for(len(source))) for source in sources]
-        if self._settings.batching == "server":
-            calls = [self._ask_alone(q, s, timeout_seconds) for q, s in zip(questions, sources, strict=True)]
-            return await asyncio.gather(*calls)
-        return await asyncio.gather(
-            *(self._batches.predict(q, s, timeout_seconds) for q, s in zip(questions, sources, strict=True))
-        )
+        predict = self._ask_alone if self._settings.batching == "server" else self._batches.predict
+        answers = [predict(q, s, timeout_seconds) for q, s in zip(questions, sources, strict=True)]
+        return [await answers[0]] if len(answers) == 1 else await asyncio.gather(*answers)
 
     async def _ask_alone(self, question: _Question, source: Source, timeout_seconds: float) -> Prediction:
         started = time.perf_counter()
