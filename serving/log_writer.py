@@ -1,4 +1,4 @@
-"""Log lines are written by a thread of their own: whoever reads them may stall, and no caller waits for that."""
+"""Log lines are made and written by a thread of their own: no caller waits for either, and who reads them may stall."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ class LogWriter(logging.Handler):
         super().__init__()
         self._stream = stream
         self._most_waiting = most_waiting
-        self._waiting: deque[str | threading.Event] = deque()
+        self._waiting: deque[logging.LogRecord | threading.Event] = deque()
         self._lost, self._counting = 0, threading.Lock()
         self._something = threading.Event()
         threading.Thread(target=self._write, name="log", daemon=True).start()
@@ -28,10 +28,7 @@ class LogWriter(logging.Handler):
             with self._counting:
                 self._lost += 1
             return
-        try:
-            self._waiting.append(self.format(record))
-        except Exception:
-            self.handleError(record)
+        self._waiting.append(record)
         if not self._something.is_set():
             self._something.set()
 
@@ -49,13 +46,21 @@ class LogWriter(logging.Handler):
             lines: list[str] = []
             while self._waiting:
                 item = self._waiting.popleft()
-                if isinstance(item, str):
-                    lines.append(item)
+                if isinstance(item, logging.LogRecord):
+                    lines += self._line(item)
                 else:
                     self._write_out(lines)
                     lines = []
                     item.set()
             self._write_out([*lines, *self._said_of_lost()])
+
+    def _line(self, record: logging.LogRecord) -> list[str]:
+        """Empty for a record that cannot be formatted, which is a fault of ours."""
+        try:
+            return [self.format(record)]
+        except Exception:
+            self.handleError(record)
+            return []
 
     def _write_out(self, lines: list[str]) -> None:
         try:

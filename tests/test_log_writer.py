@@ -57,6 +57,16 @@ def test_a_reader_that_stalls_holds_nobody_up_and_what_is_lost_is_counted() -> N
     assert stream.getvalue().splitlines() == ["first", *kept, "95 lines of the log were lost", "afterwards"]
 
 
+def test_a_line_that_cannot_be_made_does_not_stop_the_others() -> None:
+    stream = io.StringIO()
+    writer = LogWriter(stream)
+    logger = logger_to(writer)
+    logger.info("expected a number, found %d", "a word")
+    logger.info("afterwards")
+    writer.flush()
+    assert stream.getvalue().splitlines() == ["afterwards"]
+
+
 def test_a_stream_that_is_gone_is_no_trouble() -> None:
     stream = io.StringIO()
     writer = LogWriter(stream)
