@@ -6,6 +6,10 @@ from rewriter.conversation import Conversation, Origin, Span
 from serving.answer import Alternative, Answer, Model, Outcome, PassthroughReason
 from serving.pb import rewriter_pb2 as pb
 
+_OUTCOMES = {outcome: pb.Outcome.Value(f"OUTCOME_{outcome.name}") for outcome in Outcome}
+_REASONS = {reason: pb.PassthroughReason.Value(f"PASSTHROUGH_REASON_{reason.name}") for reason in PassthroughReason}
+_ORIGINS = {origin: pb.Origin.Value(f"ORIGIN_{origin.name}") for origin in Origin}
+
 
 def to_conversation(request: pb.RewriteRequest) -> Conversation:
     return Conversation(tuple(request.history), request.utterance)
@@ -33,10 +37,8 @@ def to_request(
 def to_response(answer: Answer, request_id: str) -> pb.RewriteResponse:
     return pb.RewriteResponse(
         text=answer.text,
-        outcome=pb.Outcome.Value(f"OUTCOME_{answer.outcome.name}"),
-        passthrough_reason=pb.PassthroughReason.Value(
-            f"PASSTHROUGH_REASON_{answer.reason.name if answer.reason else 'UNSPECIFIED'}"
-        ),
+        outcome=_OUTCOMES[answer.outcome],
+        passthrough_reason=_REASONS[answer.reason] if answer.reason else pb.PASSTHROUGH_REASON_UNSPECIFIED,
         confidence=answer.confidence,
         spans=_to_messages(answer.spans),
         alternatives=[
@@ -86,7 +88,7 @@ def _to_messages(spans: Iterable[Span]) -> list[pb.Span]:
         pb.Span(
             start=span.start,
             end=span.end,
-            origin=pb.Origin.Value(f"ORIGIN_{span.origin.name}"),
+            origin=_ORIGINS[span.origin],
             turn=span.turn,
             source_start=span.source_start,
             source_end=span.source_end,

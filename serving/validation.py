@@ -11,6 +11,7 @@ MAX_REQUEST_ID_CHARACTERS = 128
 MAX_CONVERSATION_ID_CHARACTERS = 128
 # Violations travel in the trailing metadata, which is limited to some 8 KB.
 _MAX_VIOLATIONS = 8
+_FAILURE_MODES = frozenset(pb.FailureMode.values())
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def _violations(request: pb.RewriteRequest, settings: ServerSettings) -> Iterato
         yield Violation(
             "max_alternatives", f"expected 0 to {settings.max_alternatives}, found {request.max_alternatives}"
         )
-    if request.failure_mode not in pb.FailureMode.values():
+    if request.failure_mode not in _FAILURE_MODES:
         yield Violation("failure_mode", f"expected a known FailureMode, found {request.failure_mode}")
     yield from _too_many("request_id", len(request.request_id), MAX_REQUEST_ID_CHARACTERS, "characters")
     found = len(request.conversation_id)
