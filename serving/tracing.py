@@ -5,7 +5,7 @@ to our left and right stay together, and its trace id is in the log. No span hol
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from opentelemetry import context as contexts
@@ -42,26 +42,26 @@ class Tracing:
         contexts.attach(trace.set_span_in_context(span))
         return span
 
-    @contextmanager
-    def span(self, name: str, kind: SpanKind = SpanKind.INTERNAL) -> Iterator[None]:
+    def span(self, name: str) -> AbstractContextManager[None]:
         """A part of the current span. An exception is noted by its type."""
-        if self._tracer is None:
-            yield
-            return
-        span = self._tracer.start_span(name, kind=kind)
-        try:
-            with trace.use_span(span, record_exception=False, set_status_on_exception=False):
-                yield
-        except BaseException as error:
-            span.set_status(Status(StatusCode.ERROR, type(error).__name__))
-            raise
-        finally:
-            span.end()
+        return nullcontext() if self._tracer is None else _part(self._tracer.start_span(name))
 
     def add_span(self, name: str, started_ns: int, ended_ns: int) -> None:
         """A part of the current span that is over; times are of ``time.time_ns``."""
         if self._tracer is not None:
             self._tracer.start_span(name, start_time=started_ns).end(ended_ns)
+
+
+@contextmanager
+def _part(span: Span) -> Iterator[None]:
+    try:
+        with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+            yield
+    except BaseException as error:
+        span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+        raise
+    finally:
+        span.end()
 
 
 def trace_metadata() -> tuple[tuple[str, str], ...]:
