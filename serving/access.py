@@ -43,10 +43,10 @@ class Access:
         """From now on; a caller whose limit changes starts anew with a full burst."""
         self._rate_limit = settings
 
-    def identify(self, context: grpc.aio.ServicerContext) -> Caller:
-        """Raises Unauthenticated."""
+    def identify(self, metadata: Mapping[str, Any], context: grpc.aio.ServicerContext) -> Caller:
+        """``metadata`` is what the caller sent with the call. Raises Unauthenticated."""
         if self._tokens is not None:
-            holder = self._tokens.get().holder_of(_token_in(dict(context.invocation_metadata() or ())))
+            holder = self._tokens.get().holder_of(_token_in(metadata))
             if holder is None:
                 raise Unauthenticated
             return Caller(holder.name, holder.name, self._limit_of(holder))

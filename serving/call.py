@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 from opentelemetry.trace import Status, StatusCode
 
@@ -24,6 +24,8 @@ REQUEST_LOG = logging.getLogger("serving.requests")
 
 # Counting is for the log, and must not cost more than refusing what is far too much.
 _MAX_COUNTED = 256
+_OUTCOMES = {number: name.removeprefix("OUTCOME_") for name, number in pb.Outcome.items()}
+_REASONS = {number: name.removeprefix("PASSTHROUGH_REASON_") for name, number in pb.PassthroughReason.items()}
 _OUR_FAULT = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
 
 
@@ -64,7 +66,7 @@ class Facts:
 
 
 class Call:
-    """Begins where it is made, which has to be in the task of the call; ``end`` it once."""
+    """Begins where it is made, which has to be in the task of the call; ``with`` it, or ``end`` it once."""
 
     def __init__(self, method: str, metadata: Mapping[str, Any], observability: Observability) -> None:
         self._metrics = observability.metrics
@@ -72,8 +74,14 @@ class Call:
         self._started = time.perf_counter()
         self._span = self.tracing.begin_call(f"rewriter.v1.RewriterService/{method}", metadata)
         self.facts = Facts(method, trace_id=trace_id())
-        self._metrics.calls_in_flight.labels(method).inc()
+        self._metrics.calls_in_flight(method).inc()
         _CURRENT.set(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def received(self) -> None:
         """Its message is here; how long the caller took to send it is not our time."""
@@ -96,28 +104,27 @@ class Call:
                 continue
             model = response.model
             self._metrics.add_model(model.name, model.version, model.vocabulary_fingerprint)
-            outcome = pb.Outcome.Name(response.outcome).removeprefix("OUTCOME_")
-            reason = pb.PassthroughReason.Name(response.passthrough_reason).removeprefix("PASSTHROUGH_REASON_")
-            self._count(outcome, reason if response.passthrough_reason else "", model.version)
+            reason = _REASONS[response.passthrough_reason] if response.passthrough_reason else ""
+            self._count(_OUTCOMES[response.outcome], reason, model.version)
 
     def _count(self, outcome: str, reason: str, version: str) -> None:
         self.facts.outcomes[outcome] += 1
-        self._metrics.turns.labels(outcome, version).inc()
+        self._metrics.turns(outcome, version).inc()
         if reason:
             self.facts.reasons[reason] += 1
-            self._metrics.passthroughs.labels(reason).inc()
+            self._metrics.passthroughs(reason).inc()
 
     def add_stage(self, name: str, seconds: float) -> None:
         stages = self.facts.stage_milliseconds
         stages[name] = stages.get(name, 0.0) + seconds * 1000
-        self._metrics.stage_seconds.labels(name).observe(seconds)
+        self._metrics.stage_seconds(name).observe(seconds)
 
     def end(self) -> None:
         seconds = time.perf_counter() - self._started
         facts = self.facts
-        self._metrics.calls_in_flight.labels(facts.method).dec()
-        self._metrics.calls.labels(facts.method, facts.code).inc()
-        self._metrics.call_seconds.labels(facts.method).observe(seconds)
+        self._metrics.calls_in_flight(facts.method).dec()
+        self._metrics.calls(facts.method, facts.code).inc()
+        self._metrics.call_seconds(facts.method).observe(seconds)
         facts.milliseconds = seconds * 1000
         self._end_span()
         REQUEST_LOG.info("%s %s", facts.method, facts.code, extra={"facts": facts.as_json()})

@@ -1,7 +1,6 @@
 """Around every call but health checks: who calls, bytes to a message, exceptions to statuses, the call's record."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import grpc
@@ -45,16 +44,22 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC
         self._receive_seconds = receive_seconds
         self._max_message_bytes = max_message_bytes
         self._max_turns = max_turns
+        self._guarded: dict[str, grpc.RpcMethodHandler] = {}  # by method, of those that are served
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
-        handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or method.startswith(_HEALTH_METHODS):
-            return handler
+        if method not in self._guarded:
+            handler = await continuation(handler_call_details)
+            if handler is None or method.startswith(_HEALTH_METHODS):
+                return handler
+            self._guarded[method] = self._guard(method, handler)
+        return self._guarded[method]
+
+    def _guard(self, method: str, handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
         name, deserialize = method.rpartition("/")[2], handler.request_deserializer
         # Without a deserializer gRPC hands over the bytes as they came.
         if handler.stream_stream is not None:
@@ -70,9 +75,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC
 
     def _guard_unary(self, method: str, behaviour: Any, deserialize: Deserialize) -> Any:
         async def guarded(messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> Any:
-            with self._recorded(method, context) as call:
+            metadata = dict(context.invocation_metadata() or ())
+            with Call(method, metadata, self._observability) as call:
                 try:
-                    caller = self._identify(call, context)
+                    caller = self._identify(call, metadata, context)
                     self._access.admit(caller)
                     data = await receive(messages, self._receive_seconds, self._drain)
                     call.received()
@@ -87,9 +93,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC
 
     def _guard_stream(self, method: str, behaviour: Any, deserialize: Deserialize) -> Any:
         async def guarded(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-            with self._recorded(method, context) as call:
+            metadata = dict(context.invocation_metadata() or ())
+            with Call(method, metadata, self._observability) as call:
                 try:
-                    caller = self._identify(call, context)
+                    caller = self._identify(call, metadata, context)
                     self._access.admit(caller)
                     draining = Draining(requests, self._drain)
                     read = self._read_all(draining, deserialize, call, caller)
@@ -104,16 +111,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC
 
         return guarded
 
-    @contextmanager
-    def _recorded(self, method: str, context: grpc.aio.ServicerContext) -> Iterator[Call]:
-        call = Call(method, dict(context.invocation_metadata() or ()), self._observability)
-        try:
-            yield call
-        finally:
-            call.end()
-
-    def _identify(self, call: Call, context: grpc.aio.ServicerContext) -> Caller:
-        caller = self._access.identify(context)
+    def _identify(self, call: Call, metadata: Mapping[str, Any], context: grpc.aio.ServicerContext) -> Caller:
+        caller = self._access.identify(metadata, context)
         call.facts.caller = caller.name
         return caller
 

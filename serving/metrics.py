@@ -6,6 +6,7 @@ Gauges carry a ``multiprocess_mode``, so that several processes can share one ex
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Literal
 
 from prometheus_client import (
@@ -44,23 +45,26 @@ class Metrics:
             collector(registry=self.registry)
 
     def _make_call_metrics(self) -> None:
-        self.calls = self._counter("calls", "Calls that ended, by method and gRPC code.", "method", "code")
-        self.call_seconds = self._histogram(
+        """What a call asks for by its labels is kept: Prometheus takes longer to find it than to count."""
+        calls = self._counter("calls", "Calls that ended, by method and gRPC code.", "method", "code")
+        self.calls = cache(calls.labels)
+        call_seconds = self._histogram(
             "call_duration_seconds",
             "From the call's message to its answer; streams last as long as they last.",
             "method",
         )
-        self.calls_in_flight = self._gauge("calls_in_flight", "Calls being answered now.", "method")
-        self.turns = self._counter(
-            "turns", "Turns answered, by outcome and version of the model.", "outcome", "version"
-        )
-        self.passthroughs = self._counter("passthroughs", "Turns passed through, by reason.", "reason")
-        self.stage_seconds = self._histogram("stage_duration_seconds", "Parts of the work on one turn.", "stage")
+        self.call_seconds = cache(call_seconds.labels)
+        self.calls_in_flight = cache(self._gauge("calls_in_flight", "Calls being answered now.", "method").labels)
+        turns = self._counter("turns", "Turns answered, by outcome and version of the model.", "outcome", "version")
+        self.turns = cache(turns.labels)
+        self.passthroughs = cache(self._counter("passthroughs", "Turns passed through, by reason.", "reason").labels)
+        stage_seconds = self._histogram("stage_duration_seconds", "Parts of the work on one turn.", "stage")
+        self.stage_seconds = cache(stage_seconds.labels)
         self.rate_limited = self._counter("rate_limited", "Times a caller's rate limit said no.", "caller")
         self.reload_failures = self._counter("reload_failures", "Changed files that could not be read.", "file")
-        self.turns.labels("ERROR", "")
+        self.turns("ERROR", "")
         for reason in PassthroughReason.__members__:
-            self.passthroughs.labels(reason)
+            self.passthroughs(reason)
 
     def _make_model_metrics(self) -> None:
         self.queue_depth = self._gauge("queue_depth", "Turns waiting for the model, here or at TF Serving.")
@@ -84,7 +88,7 @@ class Metrics:
             return
         self._known_models.add((name, version, vocabulary))
         for outcome in Outcome.__members__:
-            self.turns.labels(outcome, version)
+            self.turns(outcome, version)
         self._models.labels(name, version, vocabulary[:12]).set(1)
 
     def set_later(self, name: str, help_text: str, value: float, **labels: str) -> None:

@@ -1,5 +1,6 @@
 """What the guards of the model tell Prometheus: a ``serving.resilience.observing.Observer``."""
 
+from functools import cache
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -30,21 +31,23 @@ class ResilienceMetrics:
             "breaker_state", "0 asked, 1 left alone, 2 being probed.", "address", mode="livemax"
         )
         self._limit = self._gauge("concurrency_limit", "Turns let to the address at once.", "address")
-        self._in_flight = self._gauge("model_turns_in_flight", "Turns at the address now.", "address")
+        # Asked for by every turn; kept, as in ``Metrics``.
+        self._in_flight = cache(self._gauge("model_turns_in_flight", "Turns at the address now.", "address").labels)
         self._ejections = self._counter(
             "ejections", "Times the address was left alone because others do better.", "address"
         )
         self._opened = self._counter("breaker_opened", "Times the address was left alone, for any reason.", "address")
         self._probes = self._counter("probes", "Turns of our own that ask whether it is back.", "address", "answered")
-        self._refused = self._counter(
+        refused = self._counter(
             "model_turns_refused", "Turns that were not sent to the address, by why.", "address", "why"
         )
+        self._refused = cache(refused.labels)
         for address in addresses:
             self._ejections.labels(address)
             self._opened.labels(address)
-            self._in_flight.labels(address)
+            self._in_flight(address)
             for why in _REFUSALS:
-                self._refused.labels(address, why)
+                self._refused(address, why)
 
     def breaker_became(self, address: str, state: State) -> None:
         self._breaker.labels(address).set(state.value)
@@ -55,7 +58,7 @@ class ResilienceMetrics:
         self._limit.labels(address).set(turns)
 
     def in_flight_became(self, address: str, turns: int) -> None:
-        self._in_flight.labels(address).set(turns)
+        self._in_flight(address).set(turns)
 
     def ejected(self, address: str) -> None:
         self._ejections.labels(address).inc()
@@ -64,7 +67,7 @@ class ResilienceMetrics:
         self._probes.labels(address, _yes(answered)).inc()
 
     def refused(self, address: str, why: str) -> None:
-        self._refused.labels(address, why).inc()
+        self._refused(address, why).inc()
 
     def retried(self, helped: bool) -> None:
         self._retries.labels(_yes(helped)).inc()

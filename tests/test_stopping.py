@@ -49,8 +49,8 @@ def silent_call(served: Front) -> Any:
 
 async def until_in_flight(served: Front, *methods: str) -> None:
     """What has not reached the server when it is told to stop, gRPC ends in its own way."""
-    gauge = served.server.observability.metrics.calls_in_flight
-    while not all(gauge.labels(method)._value.get() for method in methods):
+    in_flight = served.server.observability.metrics.calls_in_flight
+    while not all(in_flight(method)._value.get() for method in methods):
         await asyncio.sleep(0.01)
 
 
