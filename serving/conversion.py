@@ -9,6 +9,9 @@ from serving.pb import rewriter_pb2 as pb
 _OUTCOMES = {outcome: pb.Outcome.Value(f"OUTCOME_{outcome.name}") for outcome in Outcome}
 _REASONS = {reason: pb.PassthroughReason.Value(f"PASSTHROUGH_REASON_{reason.name}") for reason in PassthroughReason}
 _ORIGINS = {origin: pb.Origin.Value(f"ORIGIN_{origin.name}") for origin in Origin}
+_OUTCOME_OF = {number: outcome for outcome, number in _OUTCOMES.items()}
+_REASON_OF = {number: reason for reason, number in _REASONS.items()}
+_ORIGIN_OF = {number: origin for origin, number in _ORIGINS.items()}
 
 
 def to_conversation(request: pb.RewriteRequest) -> Conversation:
@@ -52,11 +55,11 @@ def to_response(answer: Answer, request_id: str) -> pb.RewriteResponse:
 
 
 def to_answer(response: pb.RewriteResponse) -> Answer:
-    """Raises LookupError or ValueError for an outcome or origin that this side does not know."""
+    """Raises LookupError for an outcome or origin that this side does not know."""
     return Answer(
         text=response.text,
-        outcome=Outcome[pb.Outcome.Name(response.outcome).removeprefix("OUTCOME_")],
-        reason=_to_reason(response.passthrough_reason),
+        outcome=_OUTCOME_OF[response.outcome],
+        reason=_REASON_OF.get(response.passthrough_reason),
         confidence=response.confidence,
         spans=_to_spans(response.spans),
         alternatives=tuple(
@@ -73,14 +76,6 @@ def to_model_message(model: Model) -> pb.Model:
 
 def to_model(message: pb.Model) -> Model:
     return Model(message.name, message.version, message.vocabulary_fingerprint)
-
-
-def _to_reason(number: int) -> PassthroughReason | None:
-    """None if there is none, or one that is newer than this client."""
-    if number not in pb.PassthroughReason.values():
-        return None
-    name = pb.PassthroughReason.Name(number).removeprefix("PASSTHROUGH_REASON_")
-    return PassthroughReason.__members__.get(name)
 
 
 def _to_messages(spans: Iterable[Span]) -> list[pb.Span]:
@@ -102,7 +97,7 @@ def _to_spans(messages: Iterable[pb.Span]) -> tuple[Span, ...]:
         Span(
             start=message.start,
             end=message.end,
-            origin=Origin[pb.Origin.Name(message.origin).removeprefix("ORIGIN_")],
+            origin=_ORIGIN_OF[message.origin],
             turn=message.turn,
             source_start=message.source_start,
             source_end=message.source_end,
