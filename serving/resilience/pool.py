@@ -82,6 +82,8 @@ class Pool:
         await asyncio.gather(*(member.close() for member in self._members))
 
     def _pick(self, members: Sequence[Member]) -> Member:
+        if len(members) == 1:
+            return members[0]
         candidates = [member for member in members if member.usable]
         candidates = candidates or [member for member in members if member.breaker.closed] or list(members)
         start = next(self._turns) % len(candidates)
