@@ -15,6 +15,8 @@ from serving.tokens import TokenHolder, Tokens, read_tokens
 from serving.watching import Watched
 
 _SCHEME = "bearer "
+# Of a stream beyond its limit: after that, its token and its limit are looked at again.
+_LONGEST_WAIT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Access:
             self._tokens = Watched("tokens", [path], lambda: read_tokens(path), on_failure=failed)
 
     def limit_rates(self, settings: RateLimitSettings) -> None:
-        """From now on; a caller whose limit changes starts anew with a full burst."""
+        """From now on, on open streams too; a caller whose limit changes starts anew with a full burst."""
         self._rate_limit = settings
 
     def identify(self, metadata: Mapping[str, Any], context: grpc.aio.ServicerContext) -> Caller:
@@ -60,12 +62,18 @@ class Access:
             self._metrics.rate_limited.labels(caller.label).inc()
             raise RateLimited(seconds)
 
-    async def admit_when_due(self, caller: Caller) -> None:
-        """For a stream, which is slowed down and not broken off."""
+    async def admit_when_due(self, metadata: Mapping[str, Any], context: grpc.aio.ServicerContext) -> Caller:
+        """For each message of a stream, which is slowed down and not broken off by a limit.
+
+        The caller is identified anew, by tokens and limits as they are once it may go on. Raises Unauthenticated.
+        """
+        caller = self.identify(metadata, context)
         if self._seconds_to_wait(caller):
             self._metrics.rate_limited.labels(caller.label).inc()
         while seconds := self._seconds_to_wait(caller):
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(min(seconds, _LONGEST_WAIT_SECONDS))
+            caller = self.identify(metadata, context)
+        return caller
 
     def charge(self, caller: Caller, turns: int) -> None:
         if caller.limit is not None:

@@ -77,10 +77,10 @@ async def receive(messages: AsyncIterator[Item], seconds: float, drain: Drain) -
 
 
 class Draining(Generic[Item]):
-    """The items until the drain begins; ``cut`` says that it began before they had come to an end."""
+    """The items until the drain begins; ``cut`` says why no more were taken, though they had not come to an end."""
 
     def __init__(self, items: AsyncIterator[Item], drain: Drain) -> None:
-        self.cut = False
+        self.cut: Exception | None = None
         self._items = items
         self._drain = drain
 
@@ -92,5 +92,5 @@ class Draining(Generic[Item]):
             async with self._drain.cutting_short(grace_seconds=_LAST_MESSAGE_SECONDS):
                 return await anext(self._items)
         except TimeoutError:
-            self.cut = True
+            self.cut = Stopping()
             raise StopAsyncIteration from None

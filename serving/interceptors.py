@@ -1,6 +1,7 @@
 """Around every call but health checks: who calls, bytes to a message, exceptions to statuses, the call's record."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
@@ -11,8 +12,8 @@ from grpc_status import rpc_status
 
 from serving.access import Access, Caller
 from serving.call import Call, Observability
-from serving.draining import Drain, Draining, Stopping, receive
-from serving.errors import MalformedRequest, MessageTooLarge, to_status
+from serving.draining import Drain, Draining, receive
+from serving.errors import MalformedRequest, MessageTooLarge, Unauthenticated, to_status
 from serving.pb import rewriter_pb2 as pb
 
 _HEALTH_METHODS = f"/{health.SERVICE_NAME}/"
@@ -24,7 +25,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC
     """Leaves health checks alone, which have to work for whoever watches the server.
 
     A call passes, in this order: its record begins, the caller is identified, the rate limit is checked, the message is
-    received, its size is checked, it is parsed and paid for, the servicer answers.
+    received, its size is checked, it is parsed and paid for, the servicer answers. Each message of a stream has the
+    caller identified and the limit checked anew.
     """
 
     def __init__(
@@ -96,15 +98,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC
             metadata = dict(context.invocation_metadata() or ())
             with Call(method, metadata, self._observability) as call:
                 try:
-                    caller = self._identify(call, metadata, context)
-                    self._access.admit(caller)
+                    self._access.admit(self._identify(call, metadata, context))
                     draining = Draining(requests, self._drain)
-                    read = self._read_all(draining, deserialize, call, caller)
+                    admit = partial(self._access.admit_when_due, metadata, context)
+                    read = self._read_all(draining, deserialize, call, admit)
                     async for response in behaviour(read, context):
                         call.answered(response)
                         yield response
                     if draining.cut:
-                        raise Stopping
+                        raise draining.cut
                     call.facts.code = "OK"
                 except Exception as error:
                     await context.abort_with_status(_status_of(error, call))
@@ -117,10 +119,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC
         return caller
 
     async def _read_all(
-        self, requests: AsyncIterator[bytes], deserialize: Deserialize, call: Call, caller: Caller
+        self, requests: Draining[bytes], deserialize: Deserialize, call: Call, admit: Callable[[], Awaitable[Caller]]
     ) -> AsyncIterator[Any]:
         async for data in requests:
-            await self._access.admit_when_due(caller)
+            try:
+                caller = await admit()
+            except Unauthenticated as error:
+                requests.cut = error  # raised once everything read before is answered
+                return
             yield self._read(data, deserialize, call, caller)
 
     def _read(self, data: bytes, deserialize: Deserialize, call: Call, caller: Caller) -> Any:

@@ -1,5 +1,6 @@
 """Tokens, the files they come from, and rate limits; over gRPC where the caller would notice."""
 
+import asyncio
 import hashlib
 import logging
 import subprocess
@@ -8,6 +9,7 @@ import time
 import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -23,7 +25,7 @@ from serving.answer import Answer
 from serving.client import AsyncRewriter
 from serving.pb import rewriter_pb2 as pb
 from serving.rate_limits import MAX_CALLERS, Limit, RateLimits
-from serving.tokens import read_tokens
+from serving.tokens import Tokens, read_tokens
 from serving.watching import Watched
 
 HISTORY = ["西安今天的天气怎么样"]
@@ -134,6 +136,66 @@ async def test_tokens_change_without_a_restart(tmp_path: Path, monkeypatch: pyte
         path.unlink()
         assert await works("new")
         assert counted(served, "reload_failures_total", file="tokens") == 2
+
+
+def streamed(request_id: str) -> pb.StreamRewriteRequest:
+    request = pb.RewriteRequest(history=HISTORY, utterance=UTTERANCE, request_id=request_id)
+    return pb.StreamRewriteRequest(request=request)
+
+
+@pytest.mark.asyncio
+async def test_an_open_stream_ends_with_its_token_and_what_was_asked_before_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, clock, backend = asyncio.Event(), Clock(), FakeBackend()
+
+    def read_and_tell(path: Path) -> Tokens:
+        read.set()
+        return read_tokens(path)
+
+    monkeypatch.setattr("serving.access.read_tokens", read_and_tell)
+    monkeypatch.setattr("serving.watching.time", SimpleNamespace(monotonic=clock))
+    backend.open.clear()
+    async with front(backend, auth={"tokens_file": tokens_file(tmp_path)}) as served:
+        stream = served.stub.StreamRewrite(metadata=(("authorization", "Bearer secret"),))
+        await stream.write(streamed("before"))
+        await backend.wait_until_asked(1)
+        tokens_file(tmp_path, f'[other]\nsha256 = "{digest("other")}"\n')
+        clock.now += 1
+        read.clear()
+        await stream.write(streamed("after"))
+        await asyncio.wait_for(read.wait(), 10)
+        for _ in range(10):  # whoever would break off the work on the first message has time to
+            await asyncio.sleep(0)
+        backend.open.set()
+        response = await stream.read()
+        error = await refusal(stream.read())
+        assert counted(served, "calls_total", method="StreamRewrite", code="UNAUTHENTICATED") == 1
+    assert (response.request_id, response.response.text) == ("before", REWRITE)
+    assert (error.code(), error.details()) == (grpc.StatusCode.UNAUTHENTICATED, "expected a valid token")
+    assert len(backend.asked) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_changed_limit_holds_for_open_streams_and_for_who_waits_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def limited_to(turns_per_second: float) -> Path:
+        text = f'[chatbot]\nsha256 = "{digest("secret")}"\nturns_per_second = {turns_per_second}\nburst_turns = 1\n'
+        return tokens_file(tmp_path, text)
+
+    clock = Clock()
+    monkeypatch.setattr("serving.watching.time", SimpleNamespace(monotonic=clock))
+    async with front(FakeBackend(), auth={"tokens_file": limited_to(0.001)}) as served:
+        stream = served.stub.StreamRewrite(metadata=(("authorization", "Bearer secret"),))
+        await stream.write(streamed("at once"))
+        assert (await stream.read()).request_id == "at once"
+        await stream.write(streamed("waits"))
+        while not counted(served, "rate_limited_total", caller="chatbot"):
+            await asyncio.sleep(0)
+        limited_to(1000.0)
+        clock.now += 1
+        assert (await asyncio.wait_for(stream.read(), 10)).request_id == "waits"
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,9 @@ class RewriterServiceStub:
     message and text that is not UTF-8, without the name. A message of too many bytes fails with RESOURCE_EXHAUSTED.
 
     A server may ask for a token (metadata "authorization: Bearer TOKEN"): a call without a valid one fails with
-    UNAUTHENTICATED. It may limit the turns of a caller: a call beyond the limit fails with RESOURCE_EXHAUSTED,
-    google.rpc.ErrorInfo with the reason RATE_LIMITED and google.rpc.RetryInfo, in whatever FailureMode; a stream beyond
-    it is read more slowly.
+    UNAUTHENTICATED; a stream whose token is withdrawn does so at its next message, once those before it are answered. It
+    may limit the turns of a caller: a call beyond the limit fails with RESOURCE_EXHAUSTED, google.rpc.ErrorInfo with the
+    reason RATE_LIMITED and google.rpc.RetryInfo, in whatever FailureMode; a stream beyond it is read more slowly.
 
     A turn is answered before the deadline of its call and within 2 seconds in any case; on a batch or stream, that holds
     for each turn. Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless
@@ -79,9 +79,9 @@ class RewriterServiceServicer:
     message and text that is not UTF-8, without the name. A message of too many bytes fails with RESOURCE_EXHAUSTED.
 
     A server may ask for a token (metadata "authorization: Bearer TOKEN"): a call without a valid one fails with
-    UNAUTHENTICATED. It may limit the turns of a caller: a call beyond the limit fails with RESOURCE_EXHAUSTED,
-    google.rpc.ErrorInfo with the reason RATE_LIMITED and google.rpc.RetryInfo, in whatever FailureMode; a stream beyond
-    it is read more slowly.
+    UNAUTHENTICATED; a stream whose token is withdrawn does so at its next message, once those before it are answered. It
+    may limit the turns of a caller: a call beyond the limit fails with RESOURCE_EXHAUSTED, google.rpc.ErrorInfo with the
+    reason RATE_LIMITED and google.rpc.RetryInfo, in whatever FailureMode; a stream beyond it is read more slowly.
 
     A turn is answered before the deadline of its call and within 2 seconds in any case; on a batch or stream, that holds
     for each turn. Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless
@@ -157,9 +157,9 @@ class RewriterService:
     message and text that is not UTF-8, without the name. A message of too many bytes fails with RESOURCE_EXHAUSTED.
 
     A server may ask for a token (metadata "authorization: Bearer TOKEN"): a call without a valid one fails with
-    UNAUTHENTICATED. It may limit the turns of a caller: a call beyond the limit fails with RESOURCE_EXHAUSTED,
-    google.rpc.ErrorInfo with the reason RATE_LIMITED and google.rpc.RetryInfo, in whatever FailureMode; a stream beyond
-    it is read more slowly.
+    UNAUTHENTICATED; a stream whose token is withdrawn does so at its next message, once those before it are answered. It
+    may limit the turns of a caller: a call beyond the limit fails with RESOURCE_EXHAUSTED, google.rpc.ErrorInfo with the
+    reason RATE_LIMITED and google.rpc.RetryInfo, in whatever FailureMode; a stream beyond it is read more slowly.
 
     A turn is answered before the deadline of its call and within 2 seconds in any case; on a batch or stream, that holds
     for each turn. Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless
