@@ -6,10 +6,15 @@ from enum import Enum
 
 @dataclass(frozen=True)
 class Conversation:
-    """The turns said so far, oldest first, and the incoming turn that is to be made self-contained."""
+    """The turns said so far, oldest first, and the incoming turn that is to be made self-contained.
+
+    ``conversation_id`` is any name, the same for all turns of a conversation. No model reads it: a service that tries
+    out a new version on a share of the conversations chooses by it.
+    """
 
     history: tuple[str, ...]
     utterance: str
+    conversation_id: str = ""
 
 
 @dataclass(frozen=True)

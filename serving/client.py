@@ -7,6 +7,9 @@
 Errors are grpc.RpcError, as with any gRPC client; ``rewrite_or_original`` has none. Trouble inside the server is no
 error unless ``failure_as_error`` asks for it: the answer then is the original turn, with the reason. One client serves
 many threads (or tasks) over one connection; make it once.
+
+Batches and streams are of ``Conversation(history, utterance)``, with a ``conversation_id`` for what it does in
+``rewrite``.
 """
 
 import logging
@@ -81,11 +84,10 @@ class Rewriter:
         ``conversation_id``, any name, keeps all turns of a conversation on one version while a new one is tried out.
         """
         request = to_request(
-            Conversation(tuple(history), utterance),
+            Conversation(tuple(history), utterance, conversation_id),
             max_alternatives=max_alternatives,
             failure_as_error=failure_as_error,
             request_id=request_id,
-            conversation_id=conversation_id,
         )
         return to_answer(
             self._stub.Rewrite(request, timeout=timeout_seconds or self._timeout_seconds, metadata=self._metadata)
@@ -192,11 +194,10 @@ class AsyncRewriter:
     ) -> Answer:
         """See Rewriter.rewrite."""
         request = to_request(
-            Conversation(tuple(history), utterance),
+            Conversation(tuple(history), utterance, conversation_id),
             max_alternatives=max_alternatives,
             failure_as_error=failure_as_error,
             request_id=request_id,
-            conversation_id=conversation_id,
         )
         return to_answer(
             await self._stub.Rewrite(request, timeout=timeout_seconds or self._timeout_seconds, metadata=self._metadata)

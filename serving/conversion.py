@@ -15,7 +15,7 @@ _ORIGIN_OF = {number: origin for origin, number in _ORIGINS.items()}
 
 
 def to_conversation(request: pb.RewriteRequest) -> Conversation:
-    return Conversation(tuple(request.history), request.utterance)
+    return Conversation(tuple(request.history), request.utterance, request.conversation_id)
 
 
 def to_request(
@@ -24,7 +24,6 @@ def to_request(
     max_alternatives: int = 0,
     failure_as_error: bool = False,
     request_id: str = "",
-    conversation_id: str = "",
 ) -> pb.RewriteRequest:
     """Raises UnicodeEncodeError (a ValueError) for text that no UTF-8 can spell, such as a lone surrogate."""
     return pb.RewriteRequest(
@@ -33,7 +32,7 @@ def to_request(
         max_alternatives=max_alternatives,
         failure_mode=pb.FAILURE_MODE_ERROR if failure_as_error else pb.FAILURE_MODE_UNSPECIFIED,
         request_id=request_id,
-        conversation_id=conversation_id,
+        conversation_id=conversation.conversation_id,
     )
 
 

@@ -97,7 +97,6 @@ class Rewriting:
         self,
         conversation: Conversation,
         *,
-        conversation_id: str = "",
         max_alternatives: int = 0,
         time_left_seconds: float | None = None,
     ) -> Answer:
@@ -111,7 +110,7 @@ class Rewriting:
                 deadline = limit.when() or 0.0
                 for _ in range(_MAX_MODELS_ASKED):
                     with contextlib.suppress(ModelChanged):
-                        return await self._ask(conversation, conversation_id, max_alternatives, deadline)
+                        return await self._ask(conversation, max_alternatives, deadline)
                 raise ModelChanged(f"expected a model to stay in charge, found {_MAX_MODELS_ASKED} changes")
         except TimeoutError:
             raise CannotRewrite(PassthroughReason.DEADLINE, "there was no rewrite in time") from None
@@ -122,7 +121,6 @@ class Rewriting:
         self,
         conversation: Conversation,
         *,
-        conversation_id: str = "",
         max_alternatives: int = 0,
         time_left_seconds: float | None = None,
     ) -> Answer:
@@ -130,17 +128,16 @@ class Rewriting:
         try:
             return await self.rewrite(
                 conversation,
-                conversation_id=conversation_id,
                 max_alternatives=max_alternatives,
                 time_left_seconds=time_left_seconds,
             )
         except CannotRewrite as error:
             if error.reason in _WORTH_A_LOOK:
                 _LOGGER.warning("passed a turn through: %s", error)
-            return self._passed_through(conversation, conversation_id, error.reason)
+            return self._passed_through(conversation, error.reason)
         except Exception as error:
             log_unexpected(error)
-            return self._passed_through(conversation, conversation_id, PassthroughReason.MODEL_UNAVAILABLE)
+            return self._passed_through(conversation, PassthroughReason.MODEL_UNAVAILABLE)
 
     async def warm_up(self, timeout_seconds: float) -> None:
         """Has the model answer conversations of every length, greedily and by beam search; raises BackendError.
@@ -155,7 +152,7 @@ class Rewriting:
                 with contextlib.suppress(ModelChanged):
                     await served.predict([source], beam=beam, timeout_seconds=timeout_seconds)
 
-    def _passed_through(self, conversation: Conversation, conversation_id: str, reason: PassthroughReason) -> Answer:
+    def _passed_through(self, conversation: Conversation, reason: PassthroughReason) -> Answer:
         original = Rewrite.unchanged(conversation, confidence=0.0)
         return Answer(
             original.text,
@@ -165,14 +162,12 @@ class Rewriting:
             original.spans,
             (),
             False,
-            self._choose(conversation_id).model,
+            self._choose(conversation.conversation_id).model,
         )
 
-    async def _ask(
-        self, conversation: Conversation, conversation_id: str, max_alternatives: int, deadline: float
-    ) -> Answer:
+    async def _ask(self, conversation: Conversation, max_alternatives: int, deadline: float) -> Answer:
         """Asks the model in charge once. ``deadline`` is by the loop's clock."""
-        served = self._choose(conversation_id)
+        served = self._choose(conversation.conversation_id)
         if conversation.history:
             served.check()
         with stage("tokenise"):

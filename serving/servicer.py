@@ -89,7 +89,6 @@ class RewriterServicer(RewriterServiceServicer):
         with stage("turn"):
             answer = await rewrite(
                 to_conversation(request),
-                conversation_id=request.conversation_id,
                 max_alternatives=request.max_alternatives,
                 time_left_seconds=time_left_seconds,
             )

@@ -95,6 +95,22 @@ async def test_a_stream_answers_every_conversation_under_its_index() -> None:
     assert [blocking[index].text for index in range(100)] == [f"西安第{number}天" for number in range(100)]
 
 
+@pytest.mark.asyncio
+async def test_batches_and_streams_of_both_clients_carry_the_ids_of_conversations() -> None:
+    conversation = Conversation(tuple(HISTORY), UTTERANCE, conversation_id="c" * 129)
+    refused = Failure(grpc.StatusCode.INVALID_ARGUMENT, "conversation_id: expected at most 128 characters, found 129")
+
+    async def spoken() -> AsyncIterator[Conversation]:
+        yield conversation
+
+    async with front(FakeBackend()) as served:
+        assert await in_thread(served.target, lambda r: r.rewrite_batch([conversation])) == [refused]
+        assert await in_thread(served.target, lambda r: list(r.rewrite_stream([conversation]))) == [(0, refused)]
+        async with AsyncRewriter(served.target) as rewriter:
+            assert await rewriter.rewrite_batch([conversation]) == [refused]
+            assert [result async for result in rewriter.rewrite_stream(spoken())] == [(0, refused)]
+
+
 def stuck_after_one() -> FakeBackend:
     def answer(source: Source) -> Prediction:
         backend.open.clear()

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +316,11 @@ def test_only_a_signature_that_is_there_gets_one_per_length(tmp_path: Path) -> N
 @pytest.mark.asyncio
 async def test_the_id_of_a_conversation_arrives_where_its_model_is_chosen() -> None:
     backend, chosen = FakeBackend(), []
+    conversations = [Conversation(("西安",), "明天呢", conversation_id=name) for name in ("c-2", "")]
+
+    async def spoken() -> AsyncIterator[Conversation]:
+        for conversation in conversations:
+            yield conversation
 
     def choose(conversation_id: str) -> ServedModel:
         chosen.append(conversation_id)
@@ -327,8 +333,10 @@ async def test_the_id_of_a_conversation_arrives_where_its_model_is_chosen() -> N
     async with AsyncRewriter(f"127.0.0.1:{await server.start()}", timeout_seconds=9) as rewriter:
         chosen.clear()
         answer = await rewriter.rewrite(["西安今天的天气怎么样"], "明天有雨吗", conversation_id="c-1")
+        await rewriter.rewrite_batch(conversations)
+        assert len([result async for result in rewriter.rewrite_stream(spoken())]) == len(conversations)
     await server.stop()
-    assert (chosen, answer.model.name) == (["c-1"], "chosen")
+    assert (chosen, answer.model.name) == (["c-1", "c-2", "", "c-2", ""], "chosen")
 
 
 @pytest.mark.asyncio

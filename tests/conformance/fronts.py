@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -34,8 +34,11 @@ class Front:
     def backend(self) -> AddressBackend:
         return self.backends[0]
 
-    async def ask(self, conversation: Conversation = CONVERSATION, **changes: Any) -> Answer:
-        return await self.rewriting.rewrite_or_pass_through(conversation, **{"time_left_seconds": SECONDS, **changes})
+    async def ask(
+        self, conversation: Conversation = CONVERSATION, *, conversation_id: str = "", **changes: Any
+    ) -> Answer:
+        named = replace(conversation, conversation_id=conversation_id)
+        return await self.rewriting.rewrite_or_pass_through(named, **{"time_left_seconds": SECONDS, **changes})
 
 
 def settings(*targets: Target, **changes: Any) -> TFServingSettings:

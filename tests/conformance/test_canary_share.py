@@ -10,7 +10,7 @@ from serving.tf_serving.backend import address_backends
 
 pytestmark = pytest.mark.asyncio
 
-TURN = Conversation(("西安今天的天气怎么样",), "明天有雨吗")
+TURN = Conversation(("西安今天的天气怎么样",), "明天有雨吗", conversation_id="c")
 
 
 async def test_a_trial_begins_and_ends_when_it_is_told_to(target: Target) -> None:
@@ -30,7 +30,7 @@ async def test_a_trial_begins_and_ends_when_it_is_told_to(target: Target) -> Non
     )
 
     async def version() -> str:
-        return (await rewriting.rewrite(TURN, conversation_id="c", time_left_seconds=SECONDS)).model.version
+        return (await rewriting.rewrite(TURN, time_left_seconds=SECONDS)).model.version
 
     try:
         await backend.start()
