@@ -93,10 +93,10 @@ class Rewriter:
             self._stub.Rewrite(request, timeout=timeout_seconds or self._timeout_seconds, metadata=self._metadata)
         )
 
-    def rewrite_or_original(self, history: Sequence[str], utterance: str) -> str:
+    def rewrite_or_original(self, history: Sequence[str], utterance: str, *, conversation_id: str = "") -> str:
         """The turn to use from here on. Never raises: without an answer in time, it is the utterance."""
         try:
-            return self.rewrite(history, utterance).text
+            return self.rewrite(history, utterance, conversation_id=conversation_id).text
         except _NO_ANSWER as error:
             _log_no_answer(error)
             return utterance
@@ -203,10 +203,10 @@ class AsyncRewriter:
             await self._stub.Rewrite(request, timeout=timeout_seconds or self._timeout_seconds, metadata=self._metadata)
         )
 
-    async def rewrite_or_original(self, history: Sequence[str], utterance: str) -> str:
+    async def rewrite_or_original(self, history: Sequence[str], utterance: str, *, conversation_id: str = "") -> str:
         """See Rewriter.rewrite_or_original."""
         try:
-            return (await self.rewrite(history, utterance)).text
+            return (await self.rewrite(history, utterance, conversation_id=conversation_id)).text
         except _NO_ANSWER as error:
             _log_no_answer(error)
             return utterance

@@ -96,7 +96,7 @@ async def test_a_stream_answers_every_conversation_under_its_index() -> None:
 
 
 @pytest.mark.asyncio
-async def test_batches_and_streams_of_both_clients_carry_the_ids_of_conversations() -> None:
+async def test_a_chatbots_turn_batches_and_streams_of_both_clients_carry_the_ids_of_conversations() -> None:
     conversation = Conversation(tuple(HISTORY), UTTERANCE, conversation_id="c" * 129)
     refused = Failure(grpc.StatusCode.INVALID_ARGUMENT, "conversation_id: expected at most 128 characters, found 129")
 
@@ -106,9 +106,14 @@ async def test_batches_and_streams_of_both_clients_carry_the_ids_of_conversation
     async with front(FakeBackend()) as served:
         assert await in_thread(served.target, lambda r: r.rewrite_batch([conversation])) == [refused]
         assert await in_thread(served.target, lambda r: list(r.rewrite_stream([conversation]))) == [(0, refused)]
+        too_long = {"conversation_id": conversation.conversation_id}
+        assert (
+            await in_thread(served.target, lambda r: r.rewrite_or_original(HISTORY, UTTERANCE, **too_long)) == UTTERANCE
+        )
         async with AsyncRewriter(served.target) as rewriter:
             assert await rewriter.rewrite_batch([conversation]) == [refused]
             assert [result async for result in rewriter.rewrite_stream(spoken())] == [(0, refused)]
+            assert await rewriter.rewrite_or_original(HISTORY, UTTERANCE, **too_long) == UTTERANCE
 
 
 def stuck_after_one() -> FakeBackend:
