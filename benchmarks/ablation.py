@@ -70,7 +70,8 @@ def main() -> None:
     parser.add_argument("--recipe", type=Path, default=RECIPE)
     given = parser.parse_args()
     recipe = Recipe.load(given.recipe)
-    lines = given.corpus.read_text(encoding="utf-8").splitlines(keepends=True)
+    with given.corpus.open(encoding="utf-8", newline="\n") as file:
+        lines = list(file)
     given.output.mkdir(parents=True, exist_ok=True)
     validation = given.output / "validation.txt"
     validation.write_text("".join(lines[-VALIDATION_LINES:]), encoding="utf-8")
@@ -92,7 +93,8 @@ def prepare(change: Change, lines: Sequence[str], own: Path, root: Path) -> Path
         corpus = folder / "corpus.txt"
         annotated = lines[:-VALIDATION_LINES][: change.lines]
         corpus.write_text("".join([*annotated, *lines[-VALIDATION_LINES:]]), encoding="utf-8")
-        run_rewriter("prepare", str(corpus), str(own), "--granularity", change.granularity, "--output", str(folder))
+        wanted = ("--granularity", change.granularity, "--validation-lines", str(VALIDATION_LINES))
+        run_rewriter("prepare", str(corpus), str(own), *wanted, "--output", str(folder))
     return folder
 
 

@@ -1,6 +1,7 @@
 """Who runs the model: the protocol, what it answers, and everything that may go wrong behind it."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -98,3 +99,8 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Finishes what was accepted, then lets go of the model."""
+
+
+async def all_of(answers: Sequence[Awaitable[Prediction]]) -> list[Prediction]:
+    """Awaits them at once; one by itself, as nearly always, without the cost of a task of its own."""
+    return [await answers[0]] if len(answers) == 1 else list(await asyncio.gather(*answers))

@@ -1,6 +1,5 @@
 """The model in this process: a SavedModel run by TensorFlow on a thread of its own, in batches."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rewriter.features import Source, collate
-from serving.backend import BackendOverloaded, BackendTimeout, BackendUnavailable, Prediction
+from serving.backend import BackendOverloaded, BackendTimeout, BackendUnavailable, Prediction, all_of
 from serving.batching import Batcher, BatcherClosed, BatchObserver, DeadlinePassed, QueueFull
 from serving.logs import stack_of
 from serving.model_thread import ModelThread
@@ -65,8 +64,7 @@ class EmbeddedBackend:
         if not self._signatures:
             raise BackendUnavailable("the model is not loaded yet")
         try:
-            answers = [self._batcher.submit(_Job(source, beam), timeout_seconds) for source in sources]
-            return [await answers[0]] if len(answers) == 1 else await asyncio.gather(*answers)
+            return await all_of([self._batcher.submit(_Job(source, beam), timeout_seconds) for source in sources])
         except QueueFull:
             raise BackendOverloaded("too many turns are waiting for the model") from None
         except DeadlinePassed:

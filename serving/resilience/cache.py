@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rewriter.features import ARRAY_NAMES, Source
-from serving.backend import BackendError, BackendTimeout, Prediction, ServedModel
+from serving.backend import BackendError, BackendTimeout, Prediction, ServedModel, all_of
 from serving.resilience.observing import NoObserver, Observer
 from serving.resilience.settings import CacheSettings
 
@@ -44,8 +44,7 @@ class PredictionCache:
         self, served: ServedModel, sources: Sequence[Source], *, beam: bool, timeout_seconds: float
     ) -> list[Prediction]:
         deadline = self._clock() + timeout_seconds
-        answers = [self._one(served, source, beam, deadline) for source in sources]
-        return [await answers[0]] if len(answers) == 1 else list(await asyncio.gather(*answers))
+        return await all_of([self._one(served, source, beam, deadline) for source in sources])
 
     async def _one(self, served: ServedModel, source: Source, beam: bool, deadline: float) -> Prediction:
         key = _key(served, source, beam)

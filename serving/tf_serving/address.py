@@ -9,7 +9,7 @@ from functools import partial
 
 from rewriter.features import Source, collate
 from rewriter.length_signatures import length_signature
-from serving.backend import BackendUnavailable, ModelChanged, Prediction, ServedModel
+from serving.backend import BackendUnavailable, ModelChanged, Prediction, ServedModel, all_of
 from serving.signatures import BEAM, GREEDY, read_predictions
 from serving.tf_serving.batches import FrontBatches, Observe
 from serving.tf_serving.buckets import pad_rows
@@ -115,8 +115,7 @@ class AddressBackend:
             raise BackendUnavailable(str(route.trouble))
         questions = [_Question(route, version, beam, version.buckets.length_for(len(source))) for source in sources]
         predict = self._ask_alone if self._settings.batching == "server" else self._batches.predict
-        answers = [predict(q, s, timeout_seconds) for q, s in zip(questions, sources, strict=True)]
-        return [await answers[0]] if len(answers) == 1 else await asyncio.gather(*answers)
+        return await all_of([predict(q, s, timeout_seconds) for q, s in zip(questions, sources, strict=True)])
 
     async def _ask_alone(self, question: _Question, source: Source, timeout_seconds: float) -> Prediction:
         started = time.perf_counter()
