@@ -99,7 +99,7 @@ def describe(best: Path, validation: PreparedExamples) -> dict[str, float]:
     """Number of parameters, and the mean negative log-probability of a target token where references can be copied."""
     from rewriter.artefact import load_model
     from rewriter.inference import compile_function
-    from rewriter.training import CopyLoss
+    from rewriter.objectives import CopyLoss
 
     model, loss = load_model(best), CopyLoss()
     run = compile_function(model, lambda m, batch: loss(batch["positions"], m(batch, training=False)))

@@ -92,8 +92,9 @@ class DataShare(_Config):
 
 
 class TrainingConfig(_Config):
-    """One stage of training: which examples, for how long, with which optimiser."""
+    """One stage of training: what is learnt (see ``objectives``), from which examples, for how long."""
 
+    objective: Literal["rewriting", "masked_words"] = "rewriting"
     data: tuple[DataShare, ...]
     validation: str
     epochs: int = Field(ge=1)
@@ -105,6 +106,7 @@ class TrainingConfig(_Config):
     weight_decay: float = 0.01
     gradient_clip_norm: float = 1.0
     edit_loss_weight: float = Field(default=0.3, ge=0, description="of foretelling the edits, where the model does")
+    hidden_words: float = Field(default=0.15, gt=0, lt=1, description="share of the words that are to be guessed")
     word_dropout: float = Field(default=0.1, ge=0, lt=1, description="share of words that show only their characters")
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     checkpoint_every_steps: int = 500

@@ -59,9 +59,7 @@ def rewrite_with_beams(model: RewriterModel, source: SourceArrays, beam_size: in
     }
 
 
-def compile_function(
-    model: RewriterModel, function: Callable[[RewriterModel, SourceArrays], Any]
-) -> Callable[..., Any]:
+def compile_function(model: keras.Model, function: Callable[[Any, SourceArrays], Any]) -> Callable[..., Any]:
     """Compiles ``function(model, source)`` for the backend; the result takes and gives NumPy arrays.
 
     It follows the weights: it can be called between training steps.

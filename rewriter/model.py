@@ -39,6 +39,14 @@ class Memory(NamedTuple):
     edits: Any  # (B, S, 2) float32 logits, or None: see ``edits``
 
 
+class Reading(NamedTuple):
+    """A source as the encoder alone sees it, before any plan is made."""
+
+    embedded: Any  # (B, S, D), as in ``Memory``
+    states: Any  # (B, S, D)
+    same: Any  # (B, S, S) bool, as ``Memory.same_token``
+
+
 class State(NamedTuple):
     """What the decoder remembers between steps. N rows: batch, or batch times beams; T steps at most."""
 
@@ -96,11 +104,7 @@ class RewriterModel(keras.Model):
         history_mask = (turn_ids > UTTERANCE_TURN)[:, None]
         utterance_mask = (turn_ids == UTTERANCE_TURN)[:, None]
         readable = turn_ids != PADDING_TURN
-        same = (
-            (source["copy_ids"][:, :, None] == source["copy_ids"][:, None]) & readable[:, None] & readable[:, :, None]
-        )
-        embedded = self._embed(source["word_ids"], source["character_ids"])
-        states = self._encode(embedded, turn_ids, same, training)
+        embedded, states, same = self.read(source, training)
         edits = None
         if self.foretell is not None:
             states, edits = self.foretell(states)
@@ -117,6 +121,31 @@ class RewriterModel(keras.Model):
             same_token=ops.cast(same, "float32"),
             edits=edits,
         )
+
+    def read(self, source: dict[str, Any], training: bool | None = None) -> Reading:
+        """The embeddings and the encoder alone; ``readers`` are the layers that it takes."""
+        readable = source["turn_ids"] != PADDING_TURN
+        same = (
+            (source["copy_ids"][:, :, None] == source["copy_ids"][:, None]) & readable[:, None] & readable[:, :, None]
+        )
+        embedded = self._embed(source["word_ids"], source["character_ids"])
+        return Reading(embedded, self._encode(embedded, source["turn_ids"], same, training), same)
+
+    @property
+    def readers(self) -> list[Any]:
+        """The layers that ``read`` takes."""
+        layers = [
+            self.word_embedding,
+            self.character_embedding,
+            self.compose_characters,
+            self.turn_embedding,
+            self.occurrence_embedding,
+            self.source_norm,
+            self.dropout,
+            *self.encoder,
+            self.encoder_norm,
+        ]
+        return [layer for layer in layers if layer is not None]
 
     def _embed(self, word_ids: Any, character_ids: Any) -> Any:
         """A token is its word (where frequent) plus its characters, in their order: (B, S), (B, S, C) -> (B, S, D)."""

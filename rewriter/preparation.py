@@ -3,7 +3,7 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -48,8 +48,8 @@ def prepare(
     one of them, as it is or with its reference for an utterance, however typed, are left out. Files: train,
     train_untouched, train_topic_changes, train_variants, train_swapped, train_lengthened, validation,
     validation_untouched, from further corpora extra, extra_untouched and extra_swapped, from dialogues pretraining
-    (.npz each), words.txt, characters.txt, features.json, report.json. The vocabulary does not depend on the further
-    corpora: they can be exchanged under a trained model.
+    and excerpts (.npz each), words.txt, characters.txt, features.json, report.json. The vocabulary does not depend on
+    the further corpora: they can be exchanged under a trained model.
     """
     config = config or FeaturesConfig()
     corpus = _read(corpus_path)
@@ -58,8 +58,9 @@ def prepare(
     tokenizer = RememberingTokenizer(config.granularity)
     maker = ExampleMaker(tokenizer, seed)
     annotated = _annotated_parts(train, held_out, maker, tokenizer, seed)
-    dialogues = (e for path in dialogue_paths for e in _from_dialogues(path, maker, dialogues_per_file))
-    pretraining = _without(held_out, dialogues)
+    dialogues = (turns for path in dialogue_paths for turns in islice(read_dialogues(path), dialogues_per_file))
+    pretraining, excerpts = _from_dialogues(dialogues, maker, ExampleMaker(tokenizer, seed))
+    pretraining, excerpts = _without(held_out, pretraining), _without(held_out, excerpts)
     vocabulary = _vocabulary(train, pretraining, tokenizer, max_words)
     extra = _without(held_out, (example for path in extra_paths for example in _read(path).examples))
 
@@ -74,6 +75,7 @@ def prepare(
         "validation": validation,
         "validation_untouched": untouched(validation),
         "pretraining": pretraining,
+        "excerpts": excerpts,
     }
     counts = {
         "lines": len(corpus.examples) + len(corpus.errors),
@@ -189,10 +191,16 @@ def _variants(examples: Sequence[Example], maker: ExampleMaker, copies: int) -> 
     return sorted((variant for variant in made - set(examples) if variant), key=repr)
 
 
-def _from_dialogues(path: Path, maker: ExampleMaker, most: int) -> Iterator[Example]:
-    """About one example a turn, from the first ``most`` conversations of a file."""
-    for turns in islice(read_dialogues(path), most):
-        yield from maker.from_dialogue(turns, most=len(turns))
+def _from_dialogues(
+    dialogues: Iterable[Sequence[str]], maker: ExampleMaker, reader: ExampleMaker
+) -> tuple[list[Example], list[Example]]:
+    """About one example a turn with something taken out, by ``maker``, and excerpts as they are, by ``reader``."""
+    corrupted: list[Example] = []
+    excerpts: list[Example] = []
+    for turns in dialogues:
+        corrupted += maker.from_dialogue(turns, most=len(turns))
+        excerpts += reader.excerpts(turns)
+    return corrupted, excerpts
 
 
 def _vocabulary(

@@ -23,6 +23,9 @@ _MIN_CHARACTERS, _MAX_CHARACTERS = 2, 24
 _HISTORY_LENGTHS, _HISTORY_WEIGHTS = range(1, 9), (10, 60, 12, 6, 4, 3, 3, 2)
 # How often a second phrase is left out.
 _SECOND_GAP = 0.15
+_EXCERPT_CLAUSES = (2, 5)
+# Neighbouring excerpts of one conversation teach nearly the same.
+_TURNS_PER_EXCERPT = 3
 
 
 class ExampleMaker:
@@ -51,6 +54,18 @@ class ExampleMaker:
             if self._random.random() < self._untouched_share:
                 example = Example(Conversation(history, reference), reference)
             yield example
+
+    def excerpts(self, turns: Sequence[str]) -> list[Example]:
+        """Stretches of two to five neighbouring clauses with nothing taken out, one for every three turns at most."""
+        clauses = [clause for turn in turns for clause in _clauses(turn)]
+        stretches = []
+        start = 0
+        while start + 1 < len(clauses):
+            end = start + self._random.randint(*_EXCERPT_CLAUSES)
+            stretches.append(clauses[start:end])
+            start = end
+        chosen = self._random.sample(stretches, min(len(stretches), 1 + len(turns) // _TURNS_PER_EXCERPT))
+        return [Example(Conversation(tuple(stretch[:-1]), stretch[-1]), stretch[-1]) for stretch in chosen]
 
     def corrupt(self, history: Sequence[str], reference: str) -> Example | None:
         """Takes a phrase, at times two, out of ``reference`` that the history can give back; None if it has none."""

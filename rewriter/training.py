@@ -5,7 +5,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -19,8 +19,8 @@ from tqdm import tqdm
 from rewriter.artefact import WEIGHTS_FILE, load_features, load_weights, save_artefact
 from rewriter.config import ModelConfig, Recipe, TrainingConfig
 from rewriter.dataset import Batch, PreparedExamples, count_batches, training_batches
-from rewriter.inference import compile_function, rewrite_greedily
 from rewriter.model import RewriterModel
+from rewriter.objectives import OBJECTIVES, CopyLoss, Objective
 from rewriter.runs import begin
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ CHECKPOINT_FILE = "checkpoint.npz"
 HISTORY_FILE = "history.csv"
 CURVES_FILE = "curves.png"
 BEST_DIRECTORY = "best"
-_DECODING_BATCH = 64
+_NOT_SCORES = {"epoch", "loss", "target_tokens_per_second", "seconds"}
 
 
 @dataclass
@@ -79,33 +79,30 @@ def train_stage(
     keras.config.set_dtype_policy(config.precision)
     features, vocabulary = load_features(prepared)
     sizes = {"num_words": len(vocabulary.words), "num_characters": len(vocabulary.characters)}
-    model = RewriterModel(ModelConfig.model_validate({**model_config, **sizes}), features)
-    model.edit_loss_weight = config.edit_loss_weight
+    rewriter = RewriterModel(ModelConfig.model_validate({**model_config, **sizes}), features)
+    if initial is not None:
+        load_weights(initial / WEIGHTS_FILE, rewriter)
+    objective = OBJECTIVES[config.objective](rewriter, config, prepared)
     parts = [(PreparedExamples.load(prepared / f"{share.path}.npz"), share.share) for share in config.data]
-    validation = PreparedExamples.load(prepared / f"{config.validation}.npz")
-    validation_untouched = PreparedExamples.load(prepared / f"{config.validation}_untouched.npz")
     steps = count_batches(parts, config.batch_size)
-    compile_model(model, config, steps * config.epochs)
+    compile_model(objective.model, config, steps * config.epochs, objective.loss)
     output.mkdir(parents=True, exist_ok=True)
-    progress = _resume_or_start(output / CHECKPOINT_FILE, model, initial)
-    decode = compile_function(model, rewrite_greedily)
+    progress = _resume_or_start(output / CHECKPOINT_FILE, objective.model)
     while progress.epoch < config.epochs and progress.epochs_since_best < config.patience:
-        _run_epoch(model, parts, config, steps, progress, output)
-        scores = {
-            "exact_match": validate(decode, validation, config.validation_examples),
-            "untouched": validate(decode, validation_untouched, config.validation_examples),
-        }
-        logs = _finish_epoch(progress, scores)
+        _run_epoch(objective, parts, config, steps, progress, output)
+        logs = _finish_epoch(progress, objective.scores())
         log.info("%s", " ".join(f"{name}={value:.4g}" for name, value in logs.items()))
         if progress.epochs_since_best == 0:
-            save_artefact(output / BEST_DIRECTORY, model, features, vocabulary)
+            save_artefact(output / BEST_DIRECTORY, rewriter, features, vocabulary)
         _write_tensorboard(output, logs, progress.epoch)
         _write_history(output, progress.history)
-        save_checkpoint(output / CHECKPOINT_FILE, model, progress)
+        save_checkpoint(output / CHECKPOINT_FILE, objective.model, progress)
     return progress
 
 
-def compile_model(model: RewriterModel, config: TrainingConfig, total_steps: int) -> None:
+def compile_model(
+    model: keras.Model, config: TrainingConfig, total_steps: int, loss: keras.losses.Loss | None = None
+) -> None:
     """AdamW with linear warm-up and cosine decay; neither biases nor norms nor embeddings decay."""
     warmup = min(config.warmup_steps, max(1, total_steps // 5))
     schedule = keras.optimizers.schedules.CosineDecay(
@@ -120,44 +117,11 @@ def compile_model(model: RewriterModel, config: TrainingConfig, total_steps: int
     )
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta", "embeddings"])
     # XLA compiles every padded shape anew, which costs more than it saves except where JAX has no other way.
-    model.compile(optimizer, loss=CopyLoss(), jit_compile=keras.backend.backend() == "jax")
-
-
-class CopyLoss(keras.losses.Loss):
-    """Mean negative log-probability per target token.
-
-    ``y_true`` (B, T) positions, -1 where there is no target; ``y_pred`` (B, T, S) log-probabilities.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(name="copy_loss", reduction="none", dtype="float32")
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        positions = ops.cast(y_true, "int32")
-        is_target = ops.cast(positions >= 0, "float32")
-        log_prob = ops.take_along_axis(y_pred, ops.maximum(positions, 0)[..., None], axis=2)[..., 0]
-        return -ops.sum(log_prob * is_target) / ops.maximum(ops.sum(is_target), 1.0)
-
-
-def validate(decode: Callable[[Batch], Batch], examples: PreparedExamples, most: int) -> float:
-    """Decoded exact match: the share of the first ``most`` examples whose copied words are the reference's."""
-    lengths = examples.source_lengths
-    order = sorted(range(min(most, len(examples))), key=lambda index: int(lengths[index]))
-    right = 0
-    for start in range(0, len(order), _DECODING_BATCH):
-        batch = examples.batch(order[start : start + _DECODING_BATCH])
-        targets = batch.pop("positions")
-        copied = decode(batch)["positions"]
-        for row, (target, positions) in enumerate(zip(targets, copied, strict=True)):
-            copy_ids = batch["copy_ids"][row]
-            wanted = copy_ids[target[target >= 0]][:-1]
-            found = copy_ids[positions[positions >= 0]]
-            right += len(wanted) > 0 and np.array_equal(wanted, found)
-    return right / len(order)
+    model.compile(optimizer, loss=loss or CopyLoss(), jit_compile=keras.backend.backend() == "jax")
 
 
 def _run_epoch(
-    model: RewriterModel,
+    objective: Objective,
     parts: Sequence[tuple[PreparedExamples, float]],
     config: TrainingConfig,
     steps: int,
@@ -171,24 +135,25 @@ def _run_epoch(
     bar = tqdm(batches, f"epoch {progress.epoch + 1}/{config.epochs}", steps, initial=progress.step, mininterval=5)
     for batch in bar:
         started = time.monotonic()
-        loss = float(model.train_on_batch(batch, batch["positions"]))
+        inputs, targets = objective.pose(batch, np.random.default_rng((*epoch_seed, progress.step)))
+        loss = float(objective.model.train_on_batch(inputs, targets))
         if not math.isfinite(loss):
             raise FloatingPointError(
                 f"expected a finite loss, found {loss} in epoch {progress.epoch + 1}, step {progress.step}"
             )
         progress.step += 1
         progress.loss_sum += loss
-        progress.target_tokens += int((batch["positions"] >= 0).sum())
+        progress.target_tokens += int(np.count_nonzero(targets != objective.padding))
         progress.seconds += time.monotonic() - started
         if progress.step % config.checkpoint_every_steps == 0:
-            save_checkpoint(output / CHECKPOINT_FILE, model, progress)
+            save_checkpoint(output / CHECKPOINT_FILE, objective.model, progress)
             tokens_per_second = progress.target_tokens / progress.seconds
             bar.set_postfix(loss=f"{progress.loss_sum / progress.step:.3f}", tokens_per_s=f"{tokens_per_second:.0f}")
 
 
 def _finish_epoch(progress: Progress, scores: dict[str, float]) -> dict[str, float]:
-    """Books the epoch; the score that counts is the mean of rewriting rightly and leaving alone rightly."""
-    score = (scores["exact_match"] + scores["untouched"]) / 2
+    """Books the epoch; what counts is the mean of the scores, as of rewriting rightly and leaving alone rightly."""
+    score = sum(scores.values()) / len(scores)
     progress.epochs_since_best = 0 if score > progress.best_score else progress.epochs_since_best + 1
     progress.best_score = max(score, progress.best_score)
     logs = {
@@ -203,7 +168,7 @@ def _finish_epoch(progress: Progress, scores: dict[str, float]) -> dict[str, flo
     return logs
 
 
-def save_checkpoint(path: Path, model: RewriterModel, progress: Progress) -> None:
+def save_checkpoint(path: Path, model: keras.Model, progress: Progress) -> None:
     """Stores weights, random states, optimizer and progress; the old checkpoint stays until the new one is whole."""
     arrays = {f"variable_{i}": ops.convert_to_numpy(v.value) for i, v in enumerate(_variables(model))}
     partial = path.with_suffix(".partial.npz")
@@ -211,7 +176,7 @@ def save_checkpoint(path: Path, model: RewriterModel, progress: Progress) -> Non
     partial.replace(path)
 
 
-def load_checkpoint(path: Path, model: RewriterModel) -> Progress:
+def load_checkpoint(path: Path, model: keras.Model) -> Progress:
     """Restores what ``save_checkpoint`` stored; raises ValueError if it is of another model."""
     with np.load(path) as stored:
         variables = _variables(model)
@@ -227,19 +192,17 @@ def load_checkpoint(path: Path, model: RewriterModel) -> Progress:
         return Progress(**json.loads(str(stored["progress"])))
 
 
-def _variables(model: RewriterModel) -> list[Any]:
+def _variables(model: keras.Model) -> list[Any]:
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     return [*model.variables, *model.optimizer.variables]
 
 
-def _resume_or_start(checkpoint: Path, model: RewriterModel, initial: Path | None) -> Progress:
+def _resume_or_start(checkpoint: Path, model: keras.Model) -> Progress:
     if checkpoint.is_file():
         progress = load_checkpoint(checkpoint, model)
         log.info("going on from %s: epoch %d, step %d", checkpoint, progress.epoch + 1, progress.step)
         return progress
-    if initial is not None:
-        load_weights(initial / WEIGHTS_FILE, model)
     return Progress()
 
 
@@ -274,7 +237,7 @@ def _draw_curves(path: Path, history: list[dict[str, float]]) -> None:
     epochs = [row["epoch"] for row in history]
     loss_axes.plot(epochs, [row["loss"] for row in history], marker=".")
     loss_axes.set(xlabel="epoch", ylabel="training loss per token")
-    for name in ("exact_match", "untouched"):
+    for name in sorted(history[0].keys() - _NOT_SCORES):
         score_axes.plot(epochs, [row[name] for row in history], marker=".", label=name.replace("_", " "))
     score_axes.set(xlabel="epoch", ylabel="share of validation examples", ylim=(0, 1))
     score_axes.legend()

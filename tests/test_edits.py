@@ -13,7 +13,8 @@ from rewriter.config import DataShare, TrainingConfig
 from rewriter.edits import edit_loss
 from rewriter.features import UTTERANCE_TURN, Source
 from rewriter.model import RewriterModel
-from rewriter.training import CopyLoss, compile_model, train_stage
+from rewriter.objectives import CopyLoss
+from rewriter.training import compile_model, train_stage
 
 BANK = len(tiny.FEATURES.function_words)
 SETTINGS = TrainingConfig(data=(DataShare(path="train"),), validation="validation", epochs=1, warmup_steps=2)

@@ -15,8 +15,9 @@ from rewriter.conversation import Conversation, Example
 from rewriter.features import collate
 from rewriter.inference import Rewriter, rewrite_greedily, rewrite_with_beams
 from rewriter.model import RewriterModel
+from rewriter.objectives import CopyLoss
 from rewriter.recurrent import LSTMEncoderLayer
-from rewriter.training import CopyLoss, compile_model
+from rewriter.training import compile_model
 from rewriter.vocabulary import UNK
 
 FLOOR = np.log(1e-9)

@@ -11,7 +11,7 @@ from rewriter.alignment import place
 from rewriter.features import UTTERANCE_TURN, Source
 from rewriter.inference import rewrite_greedily, rewrite_with_beams
 from rewriter.model import RewriterModel
-from rewriter.training import CopyLoss
+from rewriter.objectives import CopyLoss
 from rewriter.vocabulary import UNK
 
 VARIANTS = ({}, {"copy_state": False}, {"occurrence": False}, {"copy_state": False, "occurrence": False})

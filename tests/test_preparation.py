@@ -100,6 +100,7 @@ def test_every_file_is_written(prepared: Path) -> None:
         "train_swapped",
         "train_lengthened",
         "pretraining",
+        "excerpts",
     }
     parts = training | {"validation", "validation_untouched"}
     texts = {"words.txt", "characters.txt", "features.json", "report.json"}
@@ -152,6 +153,7 @@ def test_no_validation_example_is_among_those_of_training(prepared: Path) -> Non
     held_out = {*rows(prepared, "validation"), *rows(prepared, "validation_untouched")}
     for name in ("train", "train_untouched", "train_variants", "train_swapped", "train_lengthened", "pretraining"):
         assert held_out.isdisjoint(rows(prepared, name))
+    assert held_out.isdisjoint(rows(prepared, "excerpts"))
 
 
 def test_training_examples_that_become_validation_examples_are_left_out(tmp_path: Path) -> None:
@@ -176,7 +178,8 @@ def test_what_is_held_out_is_not_taught_in_other_letters_nor_by_dialogues(tmp_pa
     counts = prepare(corpus, tmp_path / "out", dialogue_paths=[dialogues], validation_lines=1, config=CONFIG)
     assert (counts["train"], counts["repeated_lines_left_out"]) == (len(TRAINING), 1)
     conversations = {row[:3] for name in ("validation", "validation_untouched") for row in rows(tmp_path / "out", name)}
-    assert conversations.isdisjoint(row[:3] for row in rows(tmp_path / "out", "pretraining"))
+    for name in ("pretraining", "excerpts"):
+        assert conversations.isdisjoint(row[:3] for row in rows(tmp_path / "out", name))
 
 
 def test_a_variant_is_no_training_example(prepared: Path) -> None:
@@ -210,10 +213,11 @@ def test_bad_lines_are_logged_with_their_place_and_without_their_text(
     ]
 
 
-def test_without_dialogues_there_is_no_pretraining_part(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["pretraining", "excerpts"])
+def test_without_dialogues_there_is_no_part_of_them(tmp_path: Path, part: str) -> None:
     counts = prepare(write_corpus(tmp_path, LINES), tmp_path / "out", validation_lines=2, config=CONFIG)
-    assert not (tmp_path / "out" / "pretraining.npz").exists()
-    assert "pretraining" not in counts
+    assert not (tmp_path / "out" / f"{part}.npz").exists()
+    assert part not in counts
 
 
 def test_preparing_anew_leaves_nothing_of_an_earlier_preparation(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from rewriter import training
+from rewriter import objectives, training
 from rewriter.artefact import load_model, save_artefact
 from rewriter.config import DataShare, Recipe, TrainingConfig
 from rewriter.inference import Rewriter
 from rewriter.model import RewriterModel
+from rewriter.objectives import CopyLoss
 from rewriter.preparation import encode_examples
 from rewriter.training import (
-    CopyLoss,
     Progress,
     compile_model,
     load_checkpoint,
@@ -69,7 +69,7 @@ def _stage(**changes: Any) -> TrainingConfig:
 def _script(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
     """Validation says these scores, one an epoch, without decoding anything."""
     each = iter([score for score in scores for _ in ("rewritten", "untouched")])
-    monkeypatch.setattr(training, "validate", lambda decode, examples, most: next(each))
+    monkeypatch.setattr(objectives, "validate", lambda decode, examples, most: next(each))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
@@ -261,7 +261,7 @@ def test_a_rewrite_counts_as_right_if_its_words_are() -> None:
         found = np.full((4, 8), -1, np.int32)
         for row, index in enumerate(order):
             found[row, : len(rows[index])] = rows[index]
-        return training.validate(lambda batch: {"positions": found}, examples, most=1000)
+        return objectives.validate(lambda batch: {"positions": found}, examples, most=1000)
 
     def elsewhere(rows: dict[int, list[int]]) -> None:
         used = next(p for p in rows[1] if p in places)
