@@ -50,6 +50,7 @@ CHANGES = (
     Change("without copy state", model={"copy_state": False}),
     Change("without occurrence", model={"occurrence": False}),
     Change("without foretold edits", model={"edits": False}),
+    Change("with relations", model={"relations": True}),
     Change("words of the dictionary", granularity="dictionary"),
     Change("words, guessed ones too", granularity="word"),
     Change("characters", granularity="character"),

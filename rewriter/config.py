@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rewriter.tokenizer import Granularity, normalize
 
@@ -82,6 +82,13 @@ class ModelConfig(_Config):
     copy_state: bool = Field(default=True, description="tell the decoder where it copied last and what is not written")
     occurrence: bool = Field(default=True, description="tell the encoder which words stand in utterance and history")
     edits: bool = Field(default=False, description="foretell, before decoding, what is copied and where words go in")
+    relations: bool = Field(default=False, description="tell the encoder's attention how two positions are related")
+
+    @model_validator(mode="after")
+    def _relations_need_attention(self) -> Self:
+        if self.relations and self.architecture != "transformer":
+            raise ValueError(f"expected relations with the transformer alone, found them with {self.architecture}")
+        return self
 
 
 class DataShare(_Config):

@@ -50,10 +50,12 @@ class Attention(keras.layers.Layer):
         keys, values = ops.split(self.key_value(memory), 2, axis=-1)
         return KeysValues(self._heads(keys), self._heads(values))
 
-    def call(self, x: Any, memory: KeysValues, mask: Any, training: bool | None = None) -> Any:
-        """``x`` (B, T, D), ``mask`` (B or 1, T or 1, S) -> (B, T, D)."""
+    def call(self, x: Any, memory: KeysValues, mask: Any, bias: Any = None, training: bool | None = None) -> Any:
+        """``x`` (B, T, D), ``mask`` (B or 1, T or 1, S), ``bias`` (B, H, T, S) of the logits -> (B, T, D)."""
         query = self._heads(self.query(x)) * self.head_dim**-0.5
         logits = ops.matmul(query, ops.swapaxes(memory.keys, 2, 3))
+        if bias is not None:
+            logits = logits + bias
         weights = ops.cast(masked_softmax(logits, mask[:, None]), memory.values.dtype)
         context = ops.matmul(self.dropout(weights, training=training), memory.values)
         context = ops.swapaxes(context, 1, 2)
@@ -122,10 +124,10 @@ class EncoderLayer(keras.layers.Layer):
             layer.build(input_shape)
         self.built = True
 
-    def call(self, x: Any, mask: Any, training: bool | None = None) -> Any:
-        """``x`` (B, S, D), ``mask`` (B, 1, S) -> (B, S, D)."""
+    def call(self, x: Any, mask: Any, bias: Any = None, training: bool | None = None) -> Any:
+        """``x`` (B, S, D), ``mask`` (B, 1, S), ``bias`` (B, H, S, S) of the attention -> (B, S, D)."""
         normed = self.attention_norm(x)
-        attended = self.attention(normed, self.attention.project(normed), mask, training=training)
+        attended = self.attention(normed, self.attention.project(normed), mask, bias, training=training)
         x = x + self.dropout(attended, training=training)
         return x + self.feed_forward(self.feed_forward_norm(x), training=training)
 

@@ -18,6 +18,7 @@ from rewriter.family import decoder_layer, encoder_layer, output_layer
 from rewriter.features import PADDING_TURN, UTTERANCE_TURN
 from rewriter.layers import KeysValues, Sides, sinusoid
 from rewriter.pointer import Written, token_log_probs
+from rewriter.relations import RelationBias
 from rewriter.vocabulary import EOS, EOT
 
 _NEVER = -1e9
@@ -73,6 +74,7 @@ class RewriterModel(keras.Model):
         self.occurrence_embedding = (
             keras.layers.Embedding(4, config.hidden_dim, name="occurrence_embedding") if config.occurrence else None
         )
+        self.relation_bias = RelationBias(config.num_heads, name="relation_bias") if config.relations else None
         self.source_norm = keras.layers.LayerNormalization(epsilon=1e-5, name="source_norm")
         self.encoder_norm = keras.layers.LayerNormalization(epsilon=1e-5, name="encoder_norm")
         self.dropout = keras.layers.Dropout(config.dropout, name="dropout")
@@ -140,6 +142,7 @@ class RewriterModel(keras.Model):
             self.compose_characters,
             self.turn_embedding,
             self.occurrence_embedding,
+            self.relation_bias,
             self.source_norm,
             self.dropout,
             *self.encoder,
@@ -164,10 +167,14 @@ class RewriterModel(keras.Model):
             x = x + self.occurrence_embedding(ops.cast(in_utterance, "int32") + 2 * ops.cast(in_history, "int32"))
         x = self.dropout(self.source_norm(x), training=training)
         # The bank stays out of the encoder: its words mean the same in every conversation.
-        bank, said = x[:, : self.num_function_words], x[:, self.num_function_words :]
-        mask = (turn_ids != PADDING_TURN)[:, None, self.num_function_words :]
+        first = self.num_function_words
+        bank, said, turns = x[:, :first], x[:, first:], turn_ids[:, first:]
+        mask = (turns != PADDING_TURN)[:, None]
+        biases = []
+        if self.relation_bias is not None:
+            biases = [self.relation_bias(turns, _position_in_turn(turns), same[:, first:, first:])]
         for layer in self.encoder:
-            said = layer(said, mask, training=training)
+            said = layer(said, mask, *biases, training=training)
         return self.encoder_norm(ops.concatenate([bank, said], axis=1))
 
     def _start(self, states: Any, word_ids: Any) -> Any:

@@ -48,7 +48,8 @@ def test_positions_are_embedded_as_in_the_transformer() -> None:
     np.testing.assert_allclose(np.array(sinusoid(np.array([3, 0]), 4)), expected, atol=1e-6)
 
 
-def test_attention_is_that_of_its_numpy_twin() -> None:
+@pytest.mark.parametrize("biased", [False, True])
+def test_attention_is_that_of_its_numpy_twin(biased: bool) -> None:
     layer = Attention(hidden_dim=6, num_heads=2, dropout=0.0)
     layer.build(None)
     _scramble(layer)
@@ -58,12 +59,13 @@ def test_attention_is_that_of_its_numpy_twin() -> None:
         [np.array(w) for w in part.get_weights()] for part in (layer.query, layer.key_value, layer.output_projection)
     )
     query, key, value = x[0] @ q[0] + q[1], *np.split(memory[0] @ kv[0] + kv[1], 2, axis=-1)
+    bias = _random(1, 2, 2, 3, seed=2)
     heads = []
-    for head in (slice(0, 3), slice(3, 6)):
-        weights = _softmax(query[:, head] @ key[:2, head].T / np.sqrt(3))
+    for number, head in enumerate((slice(0, 3), slice(3, 6))):
+        weights = _softmax(query[:, head] @ key[:2, head].T / np.sqrt(3) + biased * bias[0, number, :, :2])
         heads.append(weights @ value[:2, head])
     expected = np.concatenate(heads, axis=-1) @ out[0] + out[1]
-    found = np.array(layer(x, layer.project(memory), mask))[0]
+    found = np.array(layer(x, layer.project(memory), mask, bias if biased else None))[0]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -14,7 +14,13 @@ from rewriter.model import RewriterModel
 from rewriter.objectives import CopyLoss
 from rewriter.vocabulary import UNK
 
-VARIANTS = ({}, {"copy_state": False}, {"occurrence": False}, {"copy_state": False, "occurrence": False})
+VARIANTS = (
+    {},
+    {"copy_state": False},
+    {"occurrence": False},
+    {"copy_state": False, "occurrence": False},
+    {"relations": True},
+)
 PLAIN_RECURRENT = {"architecture": "lstm", "output": "ptr_gen", "copy_state": False, "occurrence": False}
 
 
@@ -166,7 +172,9 @@ def _gradients(model: RewriterModel) -> dict[str, float]:
     return {w.path.split("/", 1)[1]: float(tf.norm(g)) for w, g in zip(model.trainable_variables, dense, strict=True)}
 
 
-@pytest.mark.parametrize("changes", [{"dropout": 0.1}, {"copy_state": False, "occurrence": False}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{"dropout": 0.1}, {"copy_state": False, "occurrence": False}, {"relations": True}], ids=str
+)
 def test_every_weight_learns(changes: dict[str, Any]) -> None:
     """All but two: a bias of a key adds the same to each logit of a row, which the softmax takes away again."""
     gradients = _gradients(tiny.model(**changes))
