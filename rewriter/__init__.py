@@ -8,14 +8,15 @@ Data flows one way; read the modules in this order:
 3. ``alignment``      reference rewrite -> the source positions that spell it.
 4. ``features``       tokens -> int32 arrays, and source positions -> text and spans. The only preprocessing there is.
    ``brackets`` has titles copied whole.
-5. ``model``          T-Ptr-lambda: ``encode``, ``decode``, ``call``; built from ``layers`` and ``pointer``.
-   ``edits`` has it foretell what will be copied; ``family`` and ``recurrent`` have what the paper's seven other models
-   have instead. ``artefact`` keeps it in a folder.
+5. ``model``          T-Ptr-lambda: ``encode``, ``decode``, ``call``; built from ``layers``, ``relations`` and
+   ``pointer``. ``edits`` has it foretell what will be copied; ``family`` and ``recurrent`` have what the paper's seven
+   other models have instead. ``artefact`` keeps it in a folder.
 6. ``decoding``       greedy and beam search over any step function.
 7. ``training``, ``inference``, ``evaluation``, ``export``, ``batch``, ``explanation``: what ``cli`` runs.
 
 Data for training: ``corpus`` reads it, ``checking`` finds its faults, ``selfsupervised`` and ``augmentation`` make more
 of it, ``preparation`` turns it into the arrays of ``dataset``; ``runs`` keeps a run to the arrays it was begun with.
+``objectives`` has what a stage of training learns: to rewrite or, before that, to guess hidden words (``masking``).
 Evaluation: ``metrics``, ``results`` line by line, ``analysis`` by kinds (``restorations``, ``word_kinds``),
 ``comparison`` of systems, ``calibration`` of the confidence, which ``confidence`` measures and stores.
 """
