@@ -195,7 +195,7 @@ def test_a_stage_of_training_says_what_foretelling_is_worth(
     class Compiled(Exception):
         pass
 
-    def stop(model: RewriterModel, config: Any, steps: int) -> None:
+    def stop(model: RewriterModel, config: Any, steps: int, loss: Any) -> None:
         raise Compiled(model.edit_loss_weight)
 
     from rewriter.preparation import encode_examples
