@@ -13,7 +13,7 @@ class LimitSettings(_Group):
     """How many turns may be at one backend at once; learned from how long they take."""
 
     target_seconds: float = Field(
-        default=0.15, gt=0, description="let fewer turns to the model at once when a tenth of them take longer"
+        default=0.08, gt=0, description="let fewer turns to the model at once when a tenth of them take longer"
     )
     initial_turns: int = Field(default=32, ge=1, description="turns at the model of one address at once, at first")
     min_turns: int = Field(default=8, ge=1, description="however slow it is")
