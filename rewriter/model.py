@@ -159,8 +159,9 @@ class RewriterModel(keras.Model):
         return self.word_embedding(word_ids) + self.compose_characters(flat)
 
     def _encode(self, embedded: Any, turn_ids: Any, same: Any, training: bool | None) -> Any:
+        places = _position_in_turn(turn_ids)
         x = embedded + self.turn_embedding(turn_ids)
-        x = x + ops.cast(sinusoid(_position_in_turn(turn_ids), self.config.hidden_dim), x.dtype)
+        x = x + ops.cast(sinusoid(places, self.config.hidden_dim), x.dtype)
         if self.occurrence_embedding is not None:
             in_utterance = ops.any(same & (turn_ids == UTTERANCE_TURN)[:, None], axis=-1)
             in_history = ops.any(same & _said_before(turn_ids, self.num_function_words)[:, None], axis=-1)
@@ -172,7 +173,7 @@ class RewriterModel(keras.Model):
         mask = (turns != PADDING_TURN)[:, None]
         biases = []
         if self.relation_bias is not None:
-            biases = [self.relation_bias(turns, _position_in_turn(turns), same[:, first:, first:])]
+            biases = [self.relation_bias(turns, places[:, first:], same[:, first:, first:])]
         for layer in self.encoder:
             said = layer(said, mask, *biases, training=training)
         return self.encoder_norm(ops.concatenate([bank, said], axis=1))
