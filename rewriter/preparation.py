@@ -47,8 +47,8 @@ def prepare(
     The last ``validation_lines`` readable lines of the corpus become the validation set; training examples that repeat
     one of them, as it is or with its reference for an utterance, however typed, are left out. Files: train,
     train_untouched, train_topic_changes, train_variants, train_swapped, train_lengthened, validation,
-    validation_untouched, from further corpora extra, extra_untouched and extra_swapped, from dialogues pretraining
-    and excerpts (.npz each), words.txt, characters.txt, features.json, report.json. The vocabulary does not depend on
+    validation_untouched, from further corpora extra, extra_untouched and extra_swapped, from dialogues excerpts
+    and incomplete (.npz each), words.txt, characters.txt, features.json, report.json. The vocabulary does not depend on
     the further corpora: they can be exchanged under a trained model.
     """
     config = config or FeaturesConfig()
@@ -59,9 +59,8 @@ def prepare(
     maker = ExampleMaker(tokenizer, seed)
     annotated = _annotated_parts(train, held_out, maker, tokenizer, seed)
     dialogues = (turns for path in dialogue_paths for turns in islice(read_dialogues(path), dialogues_per_file))
-    pretraining, excerpts = _from_dialogues(dialogues, maker, ExampleMaker(tokenizer, seed))
-    pretraining, excerpts = _without(held_out, pretraining), _without(held_out, excerpts)
-    vocabulary = _vocabulary(train, pretraining, tokenizer, max_words)
+    excerpts = _without(held_out, (excerpt for turns in dialogues for excerpt in maker.excerpts(turns)))
+    vocabulary = _vocabulary(train, excerpts, tokenizer, max_words)
     extra = _without(held_out, (example for path in extra_paths for example in _read(path).examples))
 
     output.mkdir(parents=True, exist_ok=True)
@@ -74,8 +73,8 @@ def prepare(
         **_extra_parts(extra, held_out, tokenizer, seed),
         "validation": validation,
         "validation_untouched": untouched(validation),
-        "pretraining": pretraining,
         "excerpts": excerpts,
+        "incomplete": _without(held_out, maker.incomplete(excerpts)),
     }
     counts = {
         "lines": len(corpus.examples) + len(corpus.errors),
@@ -191,23 +190,11 @@ def _variants(examples: Sequence[Example], maker: ExampleMaker, copies: int) -> 
     return sorted((variant for variant in made - set(examples) if variant), key=repr)
 
 
-def _from_dialogues(
-    dialogues: Iterable[Sequence[str]], maker: ExampleMaker, reader: ExampleMaker
-) -> tuple[list[Example], list[Example]]:
-    """About one example a turn with something taken out, by ``maker``, and excerpts as they are, by ``reader``."""
-    corrupted: list[Example] = []
-    excerpts: list[Example] = []
-    for turns in dialogues:
-        corrupted += maker.from_dialogue(turns, most=len(turns))
-        excerpts += reader.excerpts(turns)
-    return corrupted, excerpts
-
-
 def _vocabulary(
-    train: Sequence[Example], pretraining: Sequence[Example], tokenizer: Tokenizer, max_words: int
+    train: Sequence[Example], excerpts: Sequence[Example], tokenizer: Tokenizer, max_words: int
 ) -> Vocabulary:
     texts: Counter[str] = Counter()
-    for examples, weight in ((train, _CORPUS_WEIGHT), (pretraining, 1)):
+    for examples, weight in ((train, _CORPUS_WEIGHT), (excerpts, 1)):
         for example in examples:
             for text in (*example.conversation.history, example.reference):
                 texts[text] += weight

@@ -1,12 +1,15 @@
-"""Training examples from conversations that nobody annotated.
+"""Training examples from conversations that nobody annotated: excerpts of them, and excerpts with something taken out.
 
-After RaST (Hao et al. 2021, "Robust dialogue utterance rewriting as sequence tagging", section 4): find a phrase that a
-turn shares with the turns before it, leave it out or put a pronoun in its place, and learn to restore it.
+What the last clause shares with those before it is left out, or a pronoun put in its place, after RaST (Hao et al.
+2021, "Robust dialogue utterance rewriting as sequence tagging", section 4). Most clauses share nothing; of those a
+phrase is moved to the history, beside phrases of other conversations: which of them belongs in the clause, and where,
+only their meaning tells. That is our own.
 """
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import takewhile
 
@@ -18,42 +21,35 @@ _PUNCTUATION = re.compile(r"[^\w\s]+|_")
 _THINGS = ("它", "这", "那", "这个", "那个", "它", "这个", "这")
 _PEOPLE = ("他", "她", "他", "这个人")
 _PLACES = ("那里", "那", "这里", "那边")
+_TIMES = ("那天", "那时候", "那个时候", "到时候")
+# The last character of most words for people ("妈妈", "老师", "男朋友"), which jieba tags like things.
+_PEOPLE_END_IN = tuple("人妈爸姐妹哥弟奶爷婆公叔姨友师员生长板医孩")
 _MIN_CHARACTERS, _MAX_CHARACTERS = 2, 24
-# How many turns come before: mostly two, as in short chats, but up to eight.
-_HISTORY_LENGTHS, _HISTORY_WEIGHTS = range(1, 9), (10, 60, 12, 6, 4, 3, 3, 2)
 # How often a second phrase is left out.
 _SECOND_GAP = 0.15
 _EXCERPT_CLAUSES = (2, 5)
 # Neighbouring excerpts of one conversation teach nearly the same.
 _TURNS_PER_EXCERPT = 3
+# How often a phrase is moved although one is shared: such phrases are common in some conversations and rare in others.
+_MOVED = 0.4
+_MOVED_WORDS, _MOVED_WORDS_WEIGHTS = (1, 2, 3, 4), (3, 2, 1, 1)
+# Phrases of other conversations beside it: from so many taken out last, so many of them.
+_REMEMBERED_PHRASES = 400
+_OTHERS, _OTHERS_WEIGHTS = (0, 1, 2), (1, 2, 2)
+# How often a moved phrase is a turn of its own, one of the last; else it stands within a turn.
+_OWN_TURN = 0.5
+_LAST_TURNS = 3
 
 
 class ExampleMaker:
     """Makes examples from conversations; the same seed makes the same examples."""
 
-    def __init__(self, tokenizer: Tokenizer, seed: int, pronoun_share: float = 0.35, untouched_share: float = 0.3):
+    def __init__(self, tokenizer: Tokenizer, seed: int, pronoun_share: float = 0.5, untouched_share: float = 0.2):
         self._tokenizer = tokenizer
         self._random = random.Random(seed)
         self._pronoun_share = pronoun_share
         self._untouched_share = untouched_share
-
-    def from_dialogue(self, turns: Sequence[str], most: int) -> Iterator[Example]:
-        """Yields up to ``most`` examples of short turns without punctuation, as people type them."""
-        clauses = [_clauses(turn) for turn in turns]
-        later = [(index, clause) for index, group in enumerate(clauses[1:], 1) for clause in group]
-        self._random.shuffle(later)
-        made = 0
-        for index, reference in later:
-            if made == most:
-                return
-            history = self._history(clauses[:index], reference)
-            example = self.corrupt(history, reference)
-            if example is None:
-                continue
-            made += 1
-            if self._random.random() < self._untouched_share:
-                example = Example(Conversation(history, reference), reference)
-            yield example
+        self._moved_before: deque[str] = deque(maxlen=_REMEMBERED_PHRASES)
 
     def excerpts(self, turns: Sequence[str]) -> list[Example]:
         """Stretches of two to five neighbouring clauses with nothing taken out, one for every three turns at most."""
@@ -66,6 +62,40 @@ class ExampleMaker:
             start = end
         chosen = self._random.sample(stretches, min(len(stretches), 1 + len(turns) // _TURNS_PER_EXCERPT))
         return [Example(Conversation(tuple(stretch[:-1]), stretch[-1]), stretch[-1]) for stretch in chosen]
+
+    def incomplete(self, excerpts: Iterable[Example]) -> Iterator[Example]:
+        """Takes something out of the last clause of each, where something can be taken out; some are left as they are.
+
+        Those have phrases of other conversations before them too, which change nothing.
+        """
+        for excerpt in excerpts:
+            history, reference = excerpt.conversation.history, excerpt.reference
+            if self._random.random() < self._untouched_share:
+                yield Example(Conversation(self._with(self._others(history, reference), history), reference), reference)
+                continue
+            made = None if self._random.random() < _MOVED else self.corrupt(history, reference)
+            made = made or self.move(history, reference)
+            if made is not None:
+                yield made
+
+    def move(self, history: Sequence[str], reference: str) -> Example | None:
+        """Takes a phrase out of ``reference`` and puts it into the history; None if there is none to take."""
+        tokens = self._tokenizer.tokenize(reference)
+        [length] = self._random.choices(_MOVED_WORDS, _MOVED_WORDS_WEIGHTS)
+        length = min(length, len(tokens) - 1)
+        ranges = [tokens[start : start + length] for start in range(len(tokens) - length + 1)] if length > 0 else []
+        phrases = [p for p in ranges if is_content_word(p[0].surface) and is_content_word(p[-1].surface)]
+        if not history or not phrases:
+            return None
+        taken = self._random.choice(phrases)
+        phrase = reference[taken[0].start : taken[-1].end]
+        utterance = self._without(reference, taken)
+        if not utterance or any(phrase in turn for turn in history):
+            return None
+        put = [phrase, *self._others(history, reference)]
+        self._random.shuffle(put)
+        self._moved_before.append(phrase)
+        return Example(Conversation(self._with(put, history), utterance), reference)
 
     def corrupt(self, history: Sequence[str], reference: str) -> Example | None:
         """Takes a phrase, at times two, out of ``reference`` that the history can give back; None if it has none."""
@@ -85,27 +115,42 @@ class ExampleMaker:
         # Longer phrases are rarer and teach more.
         weights = [(end - start) ** 1.5 for start, end in phrases]
         start, end = self._random.choices(phrases, weights)[0]
-        gap = self._pronoun(tokens[start:end])
-        return " ".join((reference[: tokens[start].start] + gap + reference[tokens[end - 1].end :]).split())
+        return self._without(reference, tokens[start:end])
 
-    def _history(self, clauses: Sequence[Sequence[str]], reference: str) -> tuple[str, ...]:
-        """Picks consecutive earlier turns, each cut to a clause, one that shares a word with it if any does."""
-        length = self._random.choices(_HISTORY_LENGTHS, _HISTORY_WEIGHTS)[0]
-        words = {t.surface for t in self._tokenizer.tokenize(reference) if is_content_word(t.surface)}
-        recent = [group for group in clauses if group][-length:]
-        history = []
-        for group in recent:
-            sharing = [clause for clause in group if any(word in clause for word in words)]
-            history.append(self._random.choice(sharing or list(group)))
-        return tuple(history)
+    def _without(self, text: str, taken: Sequence[Token]) -> str:
+        """The text with a pronoun, or nothing, for neighbouring tokens of it."""
+        return " ".join((text[: taken[0].start] + self._pronoun(taken[-1].surface) + text[taken[-1].end :]).split())
 
-    def _pronoun(self, phrase: Sequence[Token]) -> str:
-        tag = _tags().get(phrase[-1].surface, "x")
-        if tag[0] not in "nxje" or self._random.random() > self._pronoun_share:
+    def _pronoun(self, word: str) -> str:
+        """At times a pronoun for a phrase that ends in the word, else nothing."""
+        tag = part_of_speech(word)
+        if tag[0] not in "nxjest" or self._random.random() > self._pronoun_share:
             return ""
-        if tag == "nr":
+        if tag == "nr" or tag[0] == "n" and word.endswith(_PEOPLE_END_IN):
             return self._random.choice(_PEOPLE)
+        if tag == "t":
+            return self._random.choice(_TIMES)
         return self._random.choice(_PLACES if tag in ("ns", "s") else _THINGS)
+
+    def _others(self, history: Sequence[str], reference: str) -> list[str]:
+        """Phrases that were moved before and stand nowhere here."""
+        [count] = self._random.choices(_OTHERS, _OTHERS_WEIGHTS)
+        drawn = self._random.sample(self._moved_before, min(count, len(self._moved_before)))
+        return [phrase for phrase in drawn if not any(phrase in text for text in (*history, reference))]
+
+    def _with(self, phrases: Sequence[str], history: Sequence[str]) -> tuple[str, ...]:
+        """The history with the phrases among its turns, or within them between two words."""
+        turns = list(history)
+        for phrase in phrases:
+            if self._random.random() < _OWN_TURN:
+                turns.insert(self._random.randint(max(0, len(turns) - _LAST_TURNS), len(turns)), phrase)
+                continue
+            place = self._random.randrange(len(turns))
+            turn = turns[place]
+            cuts = [token.start for token in self._tokenizer.tokenize(turn)]
+            cut = self._random.choice([*cuts, len(turn)])
+            turns[place] = turn[:cut] + phrase + turn[cut:]
+        return tuple(turns)
 
 
 def is_content_word(word: str) -> bool:

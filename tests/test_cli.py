@@ -134,7 +134,7 @@ def test_prepare_takes_further_corpora_dialogues_and_a_granularity(corpus: Path,
     finished = run(*arguments, "--from-dialogues", str(dialogues), "--granularity", "character")
     assert finished.returncode == 0, finished.stderr
     counts = json.loads(finished.stdout)
-    assert (counts["train"], counts["extra"], counts["pretraining"]) == (2, 1, 1)
+    assert (counts["train"], counts["extra"], counts["excerpts"]) == (2, 1, 1)
     assert json.loads((output / "features.json").read_text(encoding="utf-8"))["granularity"] == "character"
     assert "杭" in (output / "words.txt").read_text(encoding="utf-8").split()
     refused = run(*arguments)

@@ -74,10 +74,10 @@ def test_a_saved_configuration_is_readable(tmp_path: Path) -> None:
 def test_the_shipped_recipe_loads() -> None:
     with as_file(files("rewriter") / "recipes" / "zh.toml") as path:
         recipe = Recipe.load(path)
-    assert list(recipe.stages) == ["words", "rewriting"]
+    assert list(recipe.stages) == ["words", "phrases", "rewriting"]
     model = ModelConfig.model_validate({"num_words": 10, "num_characters": 10, **recipe.model})
     assert model.hidden_dim % model.num_heads == 0
-    prepared = {"pretraining", "excerpts", "validation", "validation_untouched"}
+    prepared = {"incomplete", "excerpts", "validation", "validation_untouched"}
     prepared |= {
         "train",
         "train_untouched",

@@ -99,7 +99,7 @@ def test_every_file_is_written(prepared: Path) -> None:
         "train_variants",
         "train_swapped",
         "train_lengthened",
-        "pretraining",
+        "incomplete",
         "excerpts",
     }
     parts = training | {"validation", "validation_untouched"}
@@ -151,7 +151,7 @@ def test_untouched_examples_copy_their_own_utterance(prepared: Path) -> None:
 
 def test_no_validation_example_is_among_those_of_training(prepared: Path) -> None:
     held_out = {*rows(prepared, "validation"), *rows(prepared, "validation_untouched")}
-    for name in ("train", "train_untouched", "train_variants", "train_swapped", "train_lengthened", "pretraining"):
+    for name in ("train", "train_untouched", "train_variants", "train_swapped", "train_lengthened", "incomplete"):
         assert held_out.isdisjoint(rows(prepared, name))
     assert held_out.isdisjoint(rows(prepared, "excerpts"))
 
@@ -178,7 +178,7 @@ def test_what_is_held_out_is_not_taught_in_other_letters_nor_by_dialogues(tmp_pa
     counts = prepare(corpus, tmp_path / "out", dialogue_paths=[dialogues], validation_lines=1, config=CONFIG)
     assert (counts["train"], counts["repeated_lines_left_out"]) == (len(TRAINING), 1)
     conversations = {row[:3] for name in ("validation", "validation_untouched") for row in rows(tmp_path / "out", name)}
-    for name in ("pretraining", "excerpts"):
+    for name in ("incomplete", "excerpts"):
         assert conversations.isdisjoint(row[:3] for row in rows(tmp_path / "out", name))
 
 
@@ -213,7 +213,7 @@ def test_bad_lines_are_logged_with_their_place_and_without_their_text(
     ]
 
 
-@pytest.mark.parametrize("part", ["pretraining", "excerpts"])
+@pytest.mark.parametrize("part", ["incomplete", "excerpts"])
 def test_without_dialogues_there_is_no_part_of_them(tmp_path: Path, part: str) -> None:
     counts = prepare(write_corpus(tmp_path, LINES), tmp_path / "out", validation_lines=2, config=CONFIG)
     assert not (tmp_path / "out" / f"{part}.npz").exists()
@@ -281,7 +281,7 @@ def test_another_process_prepares_the_same_files(tmp_path: Path) -> None:
     first, second = outputs
     for name in ("words.txt", "characters.txt", "features.json", "report.json"):
         assert (first / name).read_bytes() == (second / name).read_bytes()
-    for name in ("train", "train_variants", "train_swapped", "train_lengthened", "pretraining"):
+    for name in ("train", "train_variants", "train_swapped", "train_lengthened", "incomplete"):
         assert list(rows(first, name)) == list(rows(second, name))
 
 
