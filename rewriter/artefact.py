@@ -1,6 +1,7 @@
 """A trained model as a folder: config.json, features.json, words.txt, characters.txt, weights.npz (float16)."""
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,20 @@ def save_artefact(directory: Path, model: "RewriterModel", features: FeaturesCon
     features.save(directory / FEATURES_FILE)
     vocabulary.save(directory)
     save_weights(directory / WEIGHTS_FILE, model)
+
+
+def average_artefacts(directories: Sequence[Path], output: Path) -> None:
+    """Writes the model whose weights are the means of those of several: of one origin, or it knows nothing.
+
+    A uniform soup (Wortsman et al. 2022, "Model soups", section 2). Raises ValueError if their configurations differ.
+    """
+    models = [load_model(directory) for directory in directories]
+    for directory, model in zip(directories, models, strict=True):
+        if model.config != models[0].config:
+            raise ValueError(f"{directory}: expected a model configured as in {directories[0]}, found another")
+    for weight, *others in zip(*(model.trainable_variables for model in models), strict=True):
+        weight.assign(sum((other.value for other in others), weight.value) / len(models))
+    save_artefact(output, models[0], *load_features(directories[0]))
 
 
 def load_features(directory: Path) -> tuple[FeaturesConfig, Vocabulary]:

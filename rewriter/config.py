@@ -119,6 +119,11 @@ class TrainingConfig(_Config):
     checkpoint_every_steps: int = 500
     validation_examples: int = Field(default=1000, ge=1, description="decoded after each epoch")
     seed: int = 1
+    runs: int = Field(
+        default=1,
+        ge=1,
+        description="from the same weights, each with the next seed; the mean of their best is the best",
+    )
 
 
 class Recipe(_Config):

@@ -30,7 +30,7 @@ _SECOND_GAP = 0.15
 _EXCERPT_CLAUSES = (2, 5)
 # Neighbouring excerpts of one conversation teach nearly the same.
 _TURNS_PER_EXCERPT = 3
-# How often a phrase is moved although one is shared: such phrases are common in some conversations and rare in others.
+# How often a phrase is moved even where one is shared.
 _MOVED = 0.4
 _MOVED_WORDS, _MOVED_WORDS_WEIGHTS = (1, 2, 3, 4), (3, 2, 1, 1)
 # Phrases of other conversations beside it: from so many taken out last, so many of them.

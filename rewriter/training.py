@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 from tqdm import tqdm
 
-from rewriter.artefact import WEIGHTS_FILE, load_features, load_weights, save_artefact
+from rewriter.artefact import WEIGHTS_FILE, average_artefacts, load_features, load_weights, save_artefact
 from rewriter.config import ModelConfig, Recipe, TrainingConfig
 from rewriter.dataset import Batch, PreparedExamples, count_batches, training_batches
 from rewriter.model import RewriterModel
@@ -55,11 +55,25 @@ def train_recipe(prepared: Path, output: Path, recipe: Recipe) -> Path:
     best: Path | None = None
     for name, stage in recipe.stages.items():
         log.info("stage %s", name)
-        train_stage(prepared, output / name, stage, recipe.model, initial=best)
-        best = output / name / BEST_DIRECTORY
+        best = _train_runs(prepared, output / name, stage, recipe.model, initial=best)
     if best is None:
         raise ValueError("expected a recipe with at least one stage, found none")
     return best
+
+
+def _train_runs(
+    prepared: Path, output: Path, config: TrainingConfig, model_config: dict[str, Any], initial: Path | None
+) -> Path:
+    """Trains a stage once or several times; returns the folder of the best model, or of the mean of the best ones."""
+    if config.runs == 1:
+        train_stage(prepared, output, config, model_config, initial)
+        return output / BEST_DIRECTORY
+    seeds = range(config.seed, config.seed + config.runs)
+    for seed in seeds:
+        log.info("seed %d", seed)
+        train_stage(prepared, output / f"seed_{seed}", config.model_copy(update={"seed": seed}), model_config, initial)
+    average_artefacts([output / f"seed_{seed}" / BEST_DIRECTORY for seed in seeds], output / BEST_DIRECTORY)
+    return output / BEST_DIRECTORY
 
 
 def train_stage(

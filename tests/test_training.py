@@ -11,7 +11,7 @@ import tensorflow as tf
 import tiny
 
 from rewriter import objectives, training
-from rewriter.artefact import load_model, save_artefact
+from rewriter.artefact import average_artefacts, load_model, save_artefact
 from rewriter.config import DataShare, Recipe, TrainingConfig
 from rewriter.inference import Rewriter
 from rewriter.model import RewriterModel
@@ -194,6 +194,30 @@ def test_each_stage_of_a_recipe_begins_with_the_best_of_the_one_before(
     first, second = (load_model(tmp_path / stage / "best") for stage in recipe.stages)
     for before, after in zip(first.trainable_variables, second.trainable_variables, strict=True):
         np.testing.assert_allclose(np.array(after.value), np.array(before.value), rtol=1e-3, atol=1e-6)
+
+
+def test_the_best_of_several_runs_is_the_mean_of_their_best(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _script(monkeypatch, [0.5, 0.6, 0.5])
+    stages = {"first": _stage(epochs=1), "second": _stage(epochs=1, runs=2, seed=7)}
+    recipe = Recipe.model_validate({"model": SIZES, "stages": stages})
+    best = train_recipe(prepared, tmp_path, recipe)
+    folders = [tmp_path / "second" / folder / "best" for folder in ("seed_7", "seed_8")]
+    one, other, mean = (load_model(folder).trainable_variables for folder in (*folders, best))
+    assert not np.allclose(np.array(one[0].value), np.array(other[0].value))
+    for weight, *each in zip(mean, one, other, strict=True):
+        expected = np.mean([np.array(every.value) for every in each], axis=0)
+        np.testing.assert_allclose(np.array(weight.value), expected, rtol=2e-3, atol=1e-5)
+
+
+def test_models_of_other_sizes_have_no_mean(tmp_path: Path) -> None:
+    for name, layers in (("one", 1), ("two", 2)):
+        model = tiny.model(num_encoder_layers=layers, num_decoder_layers=1)
+        save_artefact(tmp_path / name, model, tiny.FEATURES, tiny.VOCABULARY)
+    with pytest.raises(ValueError, match="two: expected a model configured as in .*one, found another"):
+        average_artefacts([tmp_path / "one", tmp_path / "two"], tmp_path / "mean")
+    assert not (tmp_path / "mean").exists()
 
 
 def test_a_run_is_not_gone_on_with_by_another_recipe_or_after_preparing_anew(
