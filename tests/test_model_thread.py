@@ -1,4 +1,5 @@
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -16,6 +17,27 @@ async def test_functions_run_one_after_the_other_on_one_thread_that_is_not_the_l
     names = await asyncio.gather(*(thread.run(threading.get_ident) for _ in range(5)))
     assert len(set(names)) == 1
     assert threading.get_ident() not in names
+    thread.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
+async def test_the_event_loop_comes_before_the_model_and_what_it_starts() -> None:
+    def niceness() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    def of_a_thread_it_starts() -> int:
+        found: list[int] = []
+        started = threading.Thread(target=lambda: found.append(niceness()))
+        started.start()
+        started.join()
+        return found[0]
+
+    thread = ModelThread()
+    here = niceness()
+    lower = min(here + 5, 19)
+    assert await thread.run(niceness) == lower
+    assert await thread.run(of_a_thread_it_starts) == lower
+    assert niceness() == here
     thread.close()
 
 
