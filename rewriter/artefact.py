@@ -64,11 +64,16 @@ def load_model(directory: Path) -> "RewriterModel":
 
 
 def save_weights(path: Path, model: "RewriterModel") -> None:
-    """Stores each weight under its path in the model. The file is the same for every Keras backend."""
+    """Stores each weight under its path in the model; an old file stays until the new one is whole.
+
+    The file is the same for every Keras backend.
+    """
     from keras import ops
 
     arrays = {_name(w.path): ops.convert_to_numpy(w.value).astype(np.float16) for w in model.trainable_variables}
-    np.savez_compressed(path, allow_pickle=False, **arrays)
+    partial = path.with_suffix(".partial.npz")
+    np.savez_compressed(partial, allow_pickle=False, **arrays)
+    partial.replace(path)
 
 
 def load_weights(path: Path, model: "RewriterModel") -> None:

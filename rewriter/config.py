@@ -85,6 +85,14 @@ class ModelConfig(_Config):
     relations: bool = Field(default=False, description="tell the encoder's attention how two positions are related")
 
     @model_validator(mode="after")
+    def _heads_share_the_units(self) -> Self:
+        if self.hidden_dim % self.num_heads:
+            raise ValueError(
+                f"expected hidden_dim to be a multiple of num_heads, found {self.hidden_dim}, {self.num_heads}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _relations_need_attention(self) -> Self:
         if self.relations and self.architecture != "transformer":
             raise ValueError(f"expected relations with the transformer alone, found them with {self.architecture}")
@@ -106,17 +114,17 @@ class TrainingConfig(_Config):
     validation: str
     epochs: int = Field(ge=1)
     patience: int = Field(default=3, ge=1, description="epochs without a better validation score before stopping")
-    batch_size: int = 64
-    learning_rate: float = 5e-4
-    warmup_steps: int = 500
-    final_learning_rate: float = 1e-5
-    weight_decay: float = 0.01
-    gradient_clip_norm: float = 1.0
+    batch_size: int = Field(default=64, ge=1)
+    learning_rate: float = Field(default=5e-4, gt=0)
+    warmup_steps: int = Field(default=500, ge=0)
+    final_learning_rate: float = Field(default=1e-5, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    gradient_clip_norm: float = Field(default=1.0, gt=0)
     edit_loss_weight: float = Field(default=0.3, ge=0, description="of foretelling the edits, where the model does")
     hidden_words: float = Field(default=0.15, gt=0, lt=1, description="share of the words that are to be guessed")
     word_dropout: float = Field(default=0.1, ge=0, lt=1, description="share of words that show only their characters")
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
-    checkpoint_every_steps: int = 500
+    checkpoint_every_steps: int = Field(default=500, ge=1)
     validation_examples: int = Field(default=1000, ge=1, description="decoded after each epoch")
     seed: int = 1
     runs: int = Field(
@@ -124,6 +132,18 @@ class TrainingConfig(_Config):
         ge=1,
         description="from the same weights, each with the next seed; the mean of their best is the best",
     )
+
+    @model_validator(mode="after")
+    def _only_rewriters_have_a_mean(self) -> Self:
+        if self.runs > 1 and self.objective != "rewriting":
+            raise ValueError(f"expected one run of {self.objective}, found {self.runs}")
+        return self
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The prepared files that the stage reads, by name."""
+        untouched = (f"{self.validation}_untouched",) if self.objective == "rewriting" else ()
+        return (*(share.path for share in self.data), self.validation, *untouched)
 
 
 class Recipe(_Config):
@@ -133,3 +153,10 @@ class Recipe(_Config):
         default_factory=dict, description="ModelConfig fields; vocabulary sizes come from the data"
     )
     stages: dict[str, TrainingConfig]
+
+    @model_validator(mode="after")
+    def _runs_have_a_common_origin(self) -> Self:
+        for name, stage in list(self.stages.items())[:1]:
+            if stage.runs > 1:
+                raise ValueError(f"expected one run of the first stage, {name}: others need its weights to begin with")
+        return self

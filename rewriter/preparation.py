@@ -5,7 +5,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 
 from rewriter.artefact import FEATURES_FILE
@@ -36,7 +35,6 @@ def prepare(
     *,
     dialogue_paths: Sequence[Path] = (),
     extra_paths: Sequence[Path] = (),
-    dialogues_per_file: int = 50000,
     validation_lines: int = 1000,
     max_words: int = 12000,
     config: FeaturesConfig | None = None,
@@ -58,12 +56,14 @@ def prepare(
     tokenizer = RememberingTokenizer(config.granularity)
     maker = ExampleMaker(tokenizer, seed)
     annotated = _annotated_parts(train, held_out, maker, tokenizer, seed)
-    dialogues = (turns for path in dialogue_paths for turns in islice(read_dialogues(path), dialogues_per_file))
+    dialogues = (turns for path in dialogue_paths for turns in read_dialogues(path))
     excerpts = _without(held_out, (excerpt for turns in dialogues for excerpt in maker.excerpts(turns)))
     vocabulary = _vocabulary(train, excerpts, tokenizer, max_words)
     extra = _without(held_out, (example for path in extra_paths for example in _read(path).examples))
 
     output.mkdir(parents=True, exist_ok=True)
+    # What a run was begun with is known by it: what is half new must not look like what was there before.
+    (output / REPORT_FILE).unlink(missing_ok=True)
     vocabulary.save(output)
     config.save(output / FEATURES_FILE)
     features = Features(config, vocabulary)
@@ -108,7 +108,9 @@ def _annotated_parts(
     train: Sequence[Example], held_out: Set[Conversation], maker: ExampleMaker, tokenizer: Tokenizer, seed: int
 ) -> dict[str, list[Example]]:
     """The training lines, and what is made of them."""
-    negatives = {"train_untouched": untouched(train), "train_topic_changes": topic_changes(train, seed)}
+    kinds = {"train_untouched": untouched(train), "train_topic_changes": topic_changes(train, seed)}
+    # Before they become longer, and are no longer known for what they were.
+    negatives = {name: _without(held_out, examples) for name, examples in kinds.items()}
     every_third = (example for kind in negatives.values() for example in kind[::_NEGATIVE_STEP])
     made = {
         "train": train,

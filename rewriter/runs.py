@@ -15,16 +15,25 @@ _FINGERPRINTED = ("words.txt", "characters.txt", "features.json", "report.json")
 def begin(prepared: Path, output: Path, recipe: Recipe) -> None:
     """Notes in ``output`` the recipe and what was prepared; raises ValueError naming what differs from an earlier note.
 
-    What was prepared is known by its word lists, features and counts, not by its arrays, which are large.
+    What was prepared is known by its word lists, features and counts, not by its arrays, which are large; that all that
+    the recipe asks for is there, is looked at before the first stage and not hours later.
     """
+    _require_parts(prepared, recipe)
     fingerprints = {name: file_fingerprint(prepared / name) for name in _FINGERPRINTED}
     output.mkdir(parents=True, exist_ok=True)
-    _note(output / RECIPE_FILE, recipe.model_dump(mode="json"))
+    _note(output / RECIPE_FILE, {**recipe.model_dump(mode="json"), "order": list(recipe.stages)})
     _note(output / PREPARED_FILE, fingerprints)
 
 
 def file_fingerprint(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _require_parts(prepared: Path, recipe: Recipe) -> None:
+    for name, stage in recipe.stages.items():
+        for part in stage.parts:
+            if not (prepared / f"{part}.npz").is_file():
+                raise ValueError(f"{prepared}: expected {part}.npz for the stage {name}, found none")
 
 
 def _note(path: Path, described: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 from tqdm import tqdm
 
-from rewriter.artefact import WEIGHTS_FILE, average_artefacts, load_features, load_weights, save_artefact
+from rewriter.artefact import WEIGHTS_FILE, average_artefacts, load_features, load_model, load_weights, save_artefact
 from rewriter.config import ModelConfig, Recipe, TrainingConfig
 from rewriter.dataset import Batch, PreparedExamples, count_batches, training_batches
 from rewriter.model import RewriterModel
@@ -73,6 +73,8 @@ def _train_runs(
         log.info("seed %d", seed)
         train_stage(prepared, output / f"seed_{seed}", config.model_copy(update={"seed": seed}), model_config, initial)
     average_artefacts([output / f"seed_{seed}" / BEST_DIRECTORY for seed in seeds], output / BEST_DIRECTORY)
+    scores = OBJECTIVES[config.objective](load_model(output / BEST_DIRECTORY), config, prepared).scores()
+    log.info("mean of the runs: %s", _spelled(scores))
     return output / BEST_DIRECTORY
 
 
@@ -105,7 +107,7 @@ def train_stage(
     while progress.epoch < config.epochs and progress.epochs_since_best < config.patience:
         _run_epoch(objective, parts, config, steps, progress, output)
         logs = _finish_epoch(progress, objective.scores())
-        log.info("%s", " ".join(f"{name}={value:.4g}" for name, value in logs.items()))
+        log.info("%s", _spelled(logs))
         if progress.epochs_since_best == 0:
             save_artefact(output / BEST_DIRECTORY, rewriter, features, vocabulary)
         _write_tensorboard(output, logs, progress.epoch)
@@ -129,7 +131,8 @@ def compile_model(
     optimizer = keras.optimizers.AdamW(
         schedule, weight_decay=config.weight_decay, beta_2=0.98, global_clipnorm=config.gradient_clip_norm
     )
-    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta", "embeddings"])
+    # "table" is the bias of relations.
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta", "embeddings", "table"])
     # XLA compiles every padded shape anew, which costs more than it saves except where JAX has no other way.
     model.compile(optimizer, loss=loss or CopyLoss(), jit_compile=keras.backend.backend() == "jax")
 
@@ -180,6 +183,10 @@ def _finish_epoch(progress: Progress, scores: dict[str, float]) -> dict[str, flo
     progress.epoch += 1
     progress.step, progress.loss_sum, progress.target_tokens, progress.seconds = 0, 0.0, 0, 0.0
     return logs
+
+
+def _spelled(values: dict[str, float]) -> str:
+    return " ".join(f"{name}={value:.4g}" for name, value in values.items())
 
 
 def save_checkpoint(path: Path, model: keras.Model, progress: Progress) -> None:
@@ -250,7 +257,7 @@ def _draw_curves(path: Path, history: list[dict[str, float]]) -> None:
     loss_axes, score_axes = figure.subplots(1, 2)
     epochs = [row["epoch"] for row in history]
     loss_axes.plot(epochs, [row["loss"] for row in history], marker=".")
-    loss_axes.set(xlabel="epoch", ylabel="training loss per token")
+    loss_axes.set(xlabel="epoch", ylabel="training loss")
     for name in sorted(history[0].keys() - _NOT_SCORES):
         score_axes.plot(epochs, [row[name] for row in history], marker=".", label=name.replace("_", " "))
     score_axes.set(xlabel="epoch", ylabel="share of validation examples", ylim=(0, 1))

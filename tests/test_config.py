@@ -75,8 +75,7 @@ def test_the_shipped_recipe_loads() -> None:
     with as_file(files("rewriter") / "recipes" / "zh.toml") as path:
         recipe = Recipe.load(path)
     assert list(recipe.stages) == ["words", "phrases", "rewriting"]
-    model = ModelConfig.model_validate({"num_words": 10, "num_characters": 10, **recipe.model})
-    assert model.hidden_dim % model.num_heads == 0
+    ModelConfig.model_validate({"num_words": 10, "num_characters": 10, **recipe.model})
     prepared = {"incomplete", "excerpts", "validation", "validation_untouched"}
     prepared |= {
         "train",
@@ -88,8 +87,36 @@ def test_the_shipped_recipe_loads() -> None:
     }
     prepared |= {"extra", "extra_untouched", "extra_swapped"}
     for stage in recipe.stages.values():
-        assert {share.path for share in stage.data} | {stage.validation} <= prepared
+        assert prepared.issuperset(stage.parts)
         assert stage.final_learning_rate < stage.learning_rate
+
+
+def test_the_recipe_for_conversations_alone_reads_nothing_that_is_made_of_annotated_ones() -> None:
+    with as_file(files("rewriter") / "recipes" / "unannotated.toml") as path:
+        recipe = Recipe.load(path)
+    read = {part for stage in recipe.stages.values() for part in stage.parts}
+    assert read == {"excerpts", "incomplete", "validation", "validation_untouched"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 0}, "batch_size"),
+        ({"learning_rate": 0}, "learning_rate"),
+        ({"checkpoint_every_steps": 0}, "checkpoint_every_steps"),
+        ({"objective": "masked_words", "runs": 2}, "expected one run of masked_words, found 2"),
+    ],
+    ids=str,
+)
+def test_a_stage_that_cannot_run_is_refused(changes: dict[str, Any], message: str) -> None:
+    stage = {"data": [{"path": "train"}], "validation": "validation", "epochs": 1}
+    with pytest.raises(ValueError, match=message):
+        TrainingConfig.model_validate(stage | changes)
+
+
+def test_heads_share_the_units_evenly() -> None:
+    with pytest.raises(ValueError, match="expected hidden_dim to be a multiple of num_heads, found 30, 4"):
+        ModelConfig(num_words=10, num_characters=10, hidden_dim=30, num_heads=4)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rewriter import preparation
 from rewriter.config import FeaturesConfig
 from rewriter.conversation import Conversation, Example
 from rewriter.corpus import read_corpus
@@ -156,7 +157,11 @@ def test_no_validation_example_is_among_those_of_training(prepared: Path) -> Non
     assert held_out.isdisjoint(rows(prepared, "excerpts"))
 
 
-def test_training_examples_that_become_validation_examples_are_left_out(tmp_path: Path) -> None:
+def test_training_examples_that_become_validation_examples_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer: list[Example] = []
+    monkeypatch.setattr(preparation, "lengthen", lambda examples, seed: longer.extend(examples) or [])
     history, complete = "周末去香山吗\t香山人多", "香山哪里人少"
     # Its untouched form is the validation line; taking 香山 out of the other one can give the second.
     training = [f"{history}\t人少吗\t{complete}", TRAINING[0]]
@@ -166,6 +171,8 @@ def test_training_examples_that_become_validation_examples_are_left_out(tmp_path
     held_out = {*rows(tmp_path / "out", "validation"), *rows(tmp_path / "out", "validation_untouched")}
     for name in ("train", "train_untouched", "train_variants"):
         assert held_out.isdisjoint(rows(tmp_path / "out", name))
+    # With more turns it would not be known again.
+    assert Conversation(tuple(history.split("\t")), complete) not in [example.conversation for example in longer]
 
 
 @pytest.mark.parametrize("history", ["周末去ＮＢＡ吗", "周末去nba吗"])
@@ -223,20 +230,24 @@ def test_without_dialogues_there_is_no_part_of_them(tmp_path: Path, part: str) -
 def test_preparing_anew_leaves_nothing_of_an_earlier_preparation(tmp_path: Path) -> None:
     corpus, output = write_corpus(tmp_path, LINES), tmp_path / "out"
     prepare(corpus, output, dialogue_paths=[write_dialogues(tmp_path)], validation_lines=2, config=CONFIG)
+    of_dialogues = [output / "excerpts.npz", output / "incomplete.npz"]
+    assert all(path.exists() for path in of_dialogues)
     prepare(corpus, output, validation_lines=2, config=CONFIG)
-    assert not (output / "pretraining.npz").exists()
+    assert not any(path.exists() for path in of_dialogues)
     assert (output / "train.npz").exists()
 
 
-def test_only_the_first_dialogues_of_a_file_are_read(tmp_path: Path) -> None:
-    path = write_dialogues(tmp_path)
-    path.write_text(path.read_text(encoding="utf-8") + "no dialogue\n", encoding="utf-8")
-    corpus = write_corpus(tmp_path, LINES)
-    prepare(corpus, tmp_path / "out", dialogue_paths=[path], dialogues_per_file=2, validation_lines=2, config=CONFIG)
-    with pytest.raises(ValueError, match=r"dialogues\.jsonl:3: expected"):
-        prepare(
-            corpus, tmp_path / "out", dialogue_paths=[path], dialogues_per_file=3, validation_lines=2, config=CONFIG
-        )
+def test_half_a_preparation_has_no_report_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, output = write_corpus(tmp_path, LINES), tmp_path / "out"
+    prepare(corpus, output, validation_lines=2, config=CONFIG)
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(preparation, "encode_examples", killed)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(corpus, output, validation_lines=2, config=CONFIG)
+    assert not (output / "report.json").exists()
 
 
 @pytest.mark.parametrize("validation_lines", [9, 10, 1000])

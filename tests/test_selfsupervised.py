@@ -265,7 +265,7 @@ def test_excerpts_are_neighbouring_clauses_as_they_were_said() -> None:
             assert "".join(stretch) in said
 
 
-def test_a_conversation_gives_one_excerpt_for_three_turns_at_most_and_none_of_a_single_clause() -> None:
+def test_a_conversation_gives_an_excerpt_and_one_more_for_three_turns_at_most_and_none_of_a_single_clause() -> None:
     long = [f"第{number}天我们去爬山" for number in range(30)]
     made = [len(ExampleMaker(TOKENIZER, seed).excerpts(long)) for seed in range(20)]
     # Thirty clauses are fifteen stretches at most and six at least.

@@ -1,4 +1,5 @@
 import csv
+import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -197,18 +198,69 @@ def test_each_stage_of_a_recipe_begins_with_the_best_of_the_one_before(
 
 
 def test_the_best_of_several_runs_is_the_mean_of_their_best(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _script(monkeypatch, [0.5, 0.6, 0.5])
+    _script(monkeypatch, [0.5, 0.6, 0.5, 0.75])
     stages = {"first": _stage(epochs=1), "second": _stage(epochs=1, runs=2, seed=7)}
     recipe = Recipe.model_validate({"model": SIZES, "stages": stages})
-    best = train_recipe(prepared, tmp_path, recipe)
+    with caplog.at_level(logging.INFO, logger="rewriter.training"):
+        best = train_recipe(prepared, tmp_path, recipe)
+    assert caplog.messages[-1] == "mean of the runs: exact_match=0.75 untouched=0.75"
     folders = [tmp_path / "second" / folder / "best" for folder in ("seed_7", "seed_8")]
     one, other, mean = (load_model(folder).trainable_variables for folder in (*folders, best))
     assert not np.allclose(np.array(one[0].value), np.array(other[0].value))
     for weight, *each in zip(mean, one, other, strict=True):
         expected = np.mean([np.array(every.value) for every in each], axis=0)
         np.testing.assert_allclose(np.array(weight.value), expected, rtol=2e-3, atol=1e-5)
+
+
+@pytest.mark.usefixtures("eager")
+def test_killed_in_the_second_of_two_runs_the_first_is_left_as_it_is(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = {"first": _stage(epochs=1), "second": _stage(epochs=1, runs=2, seed=7)}
+    recipe = Recipe.model_validate({"model": SIZES, "stages": stages})
+    save = save_checkpoint
+
+    def save_and_die(path: Path, model: RewriterModel, progress: Progress) -> None:
+        save(path, model, progress)
+        if path.parent.name == "seed_8":
+            raise _KilledError
+
+    with monkeypatch.context() as patch:
+        _script(patch, [0.5, 0.5])
+        patch.setattr(training, "save_checkpoint", save_and_die)
+        with pytest.raises(_KilledError):
+            train_recipe(prepared, tmp_path / "killed", recipe)
+    first_run = (tmp_path / "killed" / "second" / "seed_7" / "checkpoint.npz").stat().st_mtime_ns
+    _script(monkeypatch, [0.5, 0.5])
+    best = train_recipe(prepared, tmp_path / "killed", recipe)
+    assert (tmp_path / "killed" / "second" / "seed_7" / "checkpoint.npz").stat().st_mtime_ns == first_run
+    _script(monkeypatch, [0.5, 0.5, 0.5, 0.5])
+    straight = train_recipe(prepared, tmp_path / "straight", recipe)
+    for found, expected in zip(
+        load_model(best).trainable_variables, load_model(straight).trainable_variables, strict=True
+    ):
+        np.testing.assert_array_equal(np.array(found.value), np.array(expected.value), err_msg=found.path)
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ({"first": _stage(runs=2)}, "expected one run of the first stage, first"),
+        (
+            {"first": _stage(), "second": _stage(data=(DataShare(path="elsewhere"),))},
+            "elsewhere.npz for the stage second",
+        ),
+        ({"first": _stage(validation="train")}, "expected train_untouched.npz for the stage first, found none"),
+    ],
+    ids=["runs", "data", "validation"],
+)
+def test_what_a_later_stage_lacks_is_said_before_the_first(
+    prepared: Path, tmp_path: Path, stages: dict[str, TrainingConfig], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        train_recipe(prepared, tmp_path, Recipe.model_validate({"model": SIZES, "stages": stages}))
 
 
 def test_models_of_other_sizes_have_no_mean(tmp_path: Path) -> None:
@@ -233,11 +285,16 @@ def test_a_run_is_not_gone_on_with_by_another_recipe_or_after_preparing_anew(
         train_recipe(data, output, recipe)
     with pytest.raises(ValueError, match=r"recipe\.json: expected .*, stages\.first\.epochs 2, found 3"):
         train_recipe(data, output, other)
+    two = Recipe.model_validate({"model": SIZES, "stages": {"first": _stage(), "second": _stage()}})
+    train_recipe(data, tmp_path / "two", two)
+    turned = two.model_copy(update={"stages": dict(reversed(two.stages.items()))})
+    with pytest.raises(ValueError, match=r"recipe\.json: expected .*, order \['first', 'second'\], found"):
+        train_recipe(data, tmp_path / "two", turned)
     with (data / "words.txt").open("a", encoding="utf-8") as words:
         words.write("新词\n")
     with pytest.raises(ValueError, match=r"prepared\.json: expected .*, words\.txt '[0-9a-f]+', found '[0-9a-f]+'"):
         train_recipe(data, output, recipe)
-    assert begun == [output / "first"] * 2
+    assert begun == [output / "first"] * 2 + [tmp_path / "two" / "first", tmp_path / "two" / "second"]
 
 
 @pytest.mark.parametrize("changes", [{"num_encoder_layers": 2}, {"intermediate_dim": 20}, {"num_words": 77}], ids=str)
@@ -309,7 +366,7 @@ def test_the_learning_rate_rises_then_falls() -> None:
 
 
 def test_neither_biases_nor_norms_nor_embeddings_decay() -> None:
-    model = tiny.model()
+    model = tiny.model(edits=True, relations=True)
     compile_model(model, _stage(learning_rate=1.0, weight_decay=0.5, warmup_steps=1), 10)
     optimizer = model.optimizer
     optimizer.build(model.trainable_variables)
