@@ -98,8 +98,12 @@ async def capacity(target: str, seconds: float, callers: int = 16) -> float:
         count, number = 0, first
         while time.monotonic() < end:
             record = await ask(rewriters[first], number)
-            count += record.usable and not record.passed_through
+            rewritten = record.usable and not record.passed_through
+            count += rewritten
             number += callers
+            if not rewritten:
+                # Asking again at once would take the processor from the model, and measure that.
+                await asyncio.sleep(_PAUSE_SECONDS)
         return count
 
     counts = await asyncio.gather(*(call(number) for number in range(callers)))
