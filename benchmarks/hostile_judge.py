@@ -83,7 +83,9 @@ def _faults(call: Call, reply: Reply, info: pb.GetModelInfoResponse) -> Iterator
     if call.impatient and reply.code in _LEFT:
         return
     if any(len(message) > info.max_message_bytes for message in call.messages):
-        yield from _unless(reply, grpc.StatusCode.RESOURCE_EXHAUSTED)
+        # Refused while the rest of it is on its way: an old connection may end in between, and the answer with it.
+        if not (reply.code == grpc.StatusCode.UNAVAILABLE and "max_age" in reply.message):
+            yield from _unless(reply, grpc.StatusCode.RESOURCE_EXHAUSTED)
     elif any(request is None for request in requests):
         yield from _unless(reply, grpc.StatusCode.INVALID_ARGUMENT)
         if reply.message != "expected a valid message with text in UTF-8, found other bytes":

@@ -21,7 +21,7 @@ def begin(prepared: Path, output: Path, recipe: Recipe) -> None:
     _require_parts(prepared, recipe)
     fingerprints = {name: file_fingerprint(prepared / name) for name in _FINGERPRINTED}
     output.mkdir(parents=True, exist_ok=True)
-    _note(output / RECIPE_FILE, {**recipe.model_dump(mode="json"), "order": list(recipe.stages)})
+    _note(output / RECIPE_FILE, recipe.model_dump(mode="json"))
     _note(output / PREPARED_FILE, fingerprints)
 
 
@@ -38,7 +38,7 @@ def _require_parts(prepared: Path, recipe: Recipe) -> None:
 
 def _note(path: Path, described: dict[str, Any]) -> None:
     if path.exists():
-        _require_same(path, _flat(json.loads(path.read_text(encoding="utf-8"))), _flat(described))
+        _require_same(path, _comparable(json.loads(path.read_text(encoding="utf-8"))), _comparable(described))
     path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 
@@ -49,6 +49,11 @@ def _require_same(path: Path, expected: dict[str, Any], found: dict[str, Any]) -
             raise ValueError(
                 f"{path}: expected what the run was begun with, {name} {before!r}, found {now!r}; choose another folder"
             )
+
+
+def _comparable(described: dict[str, Any]) -> dict[str, Any]:
+    """Its leaves, and the order of the stages, which dictionaries are compared without."""
+    return {**_flat(described), "order of stages": list(described.get("stages", ()))}
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:

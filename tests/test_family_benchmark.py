@@ -32,12 +32,15 @@ def commands(family: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ..
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> Path:
-    """As much of it as says what it is."""
+    """As much of it as says what it is, and files by the names that the recipe reads."""
     folder = tmp_path / "prepared"
     folder.mkdir()
     tiny.VOCABULARY.save(folder)
     tiny.FEATURES.save(folder / "features.json")
     (folder / "report.json").write_text("{}", encoding="utf-8")
+    for stage in Recipe.load(BENCHMARKS.parent / "rewriter" / "recipes" / "family.toml").stages.values():
+        for part in stage.parts:
+            (folder / f"{part}.npz").touch()
     return folder
 
 

@@ -288,7 +288,7 @@ def test_a_run_is_not_gone_on_with_by_another_recipe_or_after_preparing_anew(
     two = Recipe.model_validate({"model": SIZES, "stages": {"first": _stage(), "second": _stage()}})
     train_recipe(data, tmp_path / "two", two)
     turned = two.model_copy(update={"stages": dict(reversed(two.stages.items()))})
-    with pytest.raises(ValueError, match=r"recipe\.json: expected .*, order \['first', 'second'\], found"):
+    with pytest.raises(ValueError, match=r"recipe\.json: expected .*, order of stages \['first', 'second'\], found"):
         train_recipe(data, tmp_path / "two", turned)
     with (data / "words.txt").open("a", encoding="utf-8") as words:
         words.write("新词\n")
