@@ -156,7 +156,7 @@ class Recipe(_Config):
 
     @model_validator(mode="after")
     def _runs_have_a_common_origin(self) -> Self:
-        for name, stage in list(self.stages.items())[:1]:
-            if stage.runs > 1:
-                raise ValueError(f"expected one run of the first stage, {name}: others need its weights to begin with")
+        first = next(iter(self.stages), "")
+        if first and self.stages[first].runs > 1:
+            raise ValueError(f"expected one run of the first stage, {first}: others need its weights to begin with")
         return self

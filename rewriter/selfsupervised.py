@@ -52,7 +52,7 @@ class ExampleMaker:
         self._moved_before: deque[str] = deque(maxlen=_REMEMBERED_PHRASES)
 
     def excerpts(self, turns: Sequence[str]) -> list[Example]:
-        """Stretches of two to five neighbouring clauses as they are: one, and one more for every three turns."""
+        """Stretches of two to five neighbouring clauses as they are: at most one, and one for every three turns."""
         clauses = [clause for turn in turns for clause in _clauses(turn)]
         stretches = []
         start = 0
