@@ -25,9 +25,9 @@ class Change:
     """One row: what differs from the recipe. ``shares`` of examples are added, or left out where they are 0."""
 
     name: str
-    model: dict[str, bool] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
-    stage: dict[str, float] = field(default_factory=dict)
+    stage: dict[str, Any] = field(default_factory=dict)
     granularity: str = "names"
     lines: int | None = None  # the first so many of the annotated ones
 
@@ -51,6 +51,8 @@ CHANGES = (
     Change("without occurrence", model={"occurrence": False}),
     Change("without foretold edits", model={"edits": False}),
     Change("with relations", model={"relations": True}),
+    Change("with four encoder layers", model={"num_encoder_layers": 4}),
+    Change("with Muon, learning rate 2e-3", stage={"optimizer": "muon", "learning_rate": 2e-3}),
     Change("words of the dictionary", granularity="dictionary"),
     Change("words, guessed ones too", granularity="word"),
     Change("characters", granularity="character"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rewriter.config import FeaturesConfig, ModelConfig
+from rewriter.growth import deepened
 from rewriter.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -79,13 +80,27 @@ def save_weights(path: Path, model: "RewriterModel") -> None:
 def load_weights(path: Path, model: "RewriterModel") -> None:
     """Raises ValueError naming the first weight that is missing or has another shape."""
     with np.load(path) as stored:
-        for weight in model.trainable_variables:
-            name = _name(weight.path)
-            found = stored.get(name, None)
-            if found is None or found.shape != tuple(weight.shape):
-                shape = "none" if found is None else found.shape
-                raise ValueError(f"{path}: expected {name} of shape {tuple(weight.shape)}, found {shape}")
-            weight.assign(found.astype(np.float32))
+        _assign(dict(stored), path, model)
+
+
+def begin_with(initial: Path, model: "RewriterModel") -> None:
+    """Gives a model that is to be trained the weights of the folder ``initial``, whose encoder may be shallower.
+
+    Raises ValueError naming the first weight that is missing or has another shape.
+    """
+    path = initial / WEIGHTS_FILE
+    with np.load(path) as stored:
+        _assign(deepened(stored, model.config.num_encoder_layers), path, model)
+
+
+def _assign(weights: dict[str, np.ndarray], path: Path, model: "RewriterModel") -> None:
+    for weight in model.trainable_variables:
+        name = _name(weight.path)
+        found = weights.get(name)
+        if found is None or found.shape != tuple(weight.shape):
+            shape = "none" if found is None else found.shape
+            raise ValueError(f"{path}: expected {name} of shape {tuple(weight.shape)}, found {shape}")
+        weight.assign(found.astype(np.float32))
 
 
 def _name(path: str) -> str:

@@ -115,6 +115,12 @@ class TrainingConfig(_Config):
     epochs: int = Field(ge=1)
     patience: int = Field(default=3, ge=1, description="epochs without a better validation score before stopping")
     batch_size: int = Field(default=64, ge=1)
+    encoder_layers: int | None = Field(
+        default=None, ge=1, description="fewer than the model's, which is faster; a later stage adds some: see growth"
+    )
+    optimizer: Literal["adamw", "muon"] = Field(
+        default="adamw", description="muon (Jordan 2024): AdamW with orthogonal steps for the layers' matrices"
+    )
     learning_rate: float = Field(default=5e-4, gt=0)
     warmup_steps: int = Field(default=500, ge=0)
     final_learning_rate: float = Field(default=1e-5, ge=0)
@@ -159,4 +165,14 @@ class Recipe(_Config):
         first = next(iter(self.stages), "")
         if first and self.stages[first].runs > 1:
             raise ValueError(f"expected one run of the first stage, {first}: others need its weights to begin with")
+        return self
+
+    @model_validator(mode="after")
+    def _encoders_only_grow(self) -> Self:
+        whole = ModelConfig.model_validate({"num_words": 1, "num_characters": 1, **self.model}).num_encoder_layers
+        depth = 0
+        for name, stage in self.stages.items():
+            if not depth <= (now := stage.encoder_layers or whole) <= whole:
+                raise ValueError(f"expected {depth} to {whole} encoder layers in the stage {name}, found {now}")
+            depth = now
         return self

@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 from tqdm import tqdm
 
-from rewriter.artefact import WEIGHTS_FILE, average_artefacts, load_features, load_model, load_weights, save_artefact
+from rewriter.artefact import average_artefacts, begin_with, load_features, load_model, save_artefact
 from rewriter.config import ModelConfig, Recipe, TrainingConfig
 from rewriter.dataset import Batch, PreparedExamples, count_batches, training_batches
 from rewriter.model import RewriterModel
@@ -95,9 +95,10 @@ def train_stage(
     keras.config.set_dtype_policy(config.precision)
     features, vocabulary = load_features(prepared)
     sizes = {"num_words": len(vocabulary.words), "num_characters": len(vocabulary.characters)}
-    rewriter = RewriterModel(ModelConfig.model_validate({**model_config, **sizes}), features)
+    depth = {"num_encoder_layers": config.encoder_layers} if config.encoder_layers else {}
+    rewriter = RewriterModel(ModelConfig.model_validate({**model_config, **sizes, **depth}), features)
     if initial is not None:
-        load_weights(initial / WEIGHTS_FILE, rewriter)
+        begin_with(initial, rewriter)
     objective = OBJECTIVES[config.objective](rewriter, config, prepared)
     parts = [(PreparedExamples.load(prepared / f"{share.path}.npz"), share.share) for share in config.data]
     steps = count_batches(parts, config.batch_size)
@@ -119,7 +120,7 @@ def train_stage(
 def compile_model(
     model: keras.Model, config: TrainingConfig, total_steps: int, loss: keras.losses.Loss | None = None
 ) -> None:
-    """AdamW with linear warm-up and cosine decay; neither biases nor norms nor embeddings decay."""
+    """Linear warm-up and cosine decay of the learning rate; neither biases nor norms nor embeddings decay."""
     warmup = min(config.warmup_steps, max(1, total_steps // 5))
     schedule = keras.optimizers.schedules.CosineDecay(
         0.0,
@@ -128,13 +129,25 @@ def compile_model(
         warmup_target=config.learning_rate,
         warmup_steps=warmup,
     )
-    optimizer = keras.optimizers.AdamW(
-        schedule, weight_decay=config.weight_decay, beta_2=0.98, global_clipnorm=config.gradient_clip_norm
-    )
+    optimizer = _optimizer(config, schedule)
     # "table" is the bias of relations.
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta", "embeddings", "table"])
     # XLA compiles every padded shape anew, which costs more than it saves except where JAX has no other way.
     model.compile(optimizer, loss=loss or CopyLoss(), jit_compile=keras.backend.backend() == "jax")
+
+
+def _optimizer(
+    config: TrainingConfig, schedule: keras.optimizers.schedules.LearningRateSchedule
+) -> keras.optimizers.Optimizer:
+    shared: dict[str, Any] = {"weight_decay": config.weight_decay, "global_clipnorm": config.gradient_clip_norm}
+    if config.optimizer == "adamw":
+        return keras.optimizers.AdamW(schedule, beta_2=0.98, **shared)
+    # Steps of the same size as AdamW's (Liu et al. 2025, "Muon is scalable for LLM training", section 2.2), which keeps
+    # what is no matrix: embeddings, biases, norms, and the few numbers that these weigh at the model's ends.
+    ends = ["table", "gate", "bonuses", "foretell"]
+    return keras.optimizers.Muon(
+        schedule, adam_beta_2=0.98, adam_weight_decay=config.weight_decay, exclude_layers=ends, **shared
+    )
 
 
 def _run_epoch(

@@ -73,12 +73,12 @@ def _script(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
     monkeypatch.setattr(objectives, "validate", lambda decode, examples, most: next(each))
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_four_examples_are_learnt_by_heart_and_rewritten_exactly(dropout: float) -> None:
+@pytest.mark.parametrize(("optimizer", "dropout"), [("adamw", 0.0), ("adamw", 0.1), ("muon", 0.1)])
+def test_four_examples_are_learnt_by_heart_and_rewritten_exactly(optimizer: str, dropout: float) -> None:
     keras.utils.set_random_seed(7)
     model = RewriterModel(tiny.model_config(dropout=dropout, hidden_dim=32, **LAYERS), tiny.FEATURES)
     steps = 150
-    compile_model(model, _stage(learning_rate=1e-2, warmup_steps=10), steps)
+    compile_model(model, _stage(optimizer=optimizer, learning_rate=1e-2, warmup_steps=10), steps)
     batch = {**tiny.arrays(), "positions": tiny.targets()}
     losses = [float(model.train_on_batch(batch, batch["positions"])) for _ in range(steps)]
     assert losses[-1] < 0.1 < losses[0]
@@ -365,10 +365,24 @@ def test_the_learning_rate_rises_then_falls() -> None:
     assert rates[4] == pytest.approx(1e-4, rel=1e-3)
 
 
-def test_neither_biases_nor_norms_nor_embeddings_decay() -> None:
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_neither_biases_nor_norms_nor_embeddings_decay(optimizer: str) -> None:
     model = tiny.model(edits=True, relations=True)
-    compile_model(model, _stage(learning_rate=1.0, weight_decay=0.5, warmup_steps=1), 10)
+    compile_model(model, _stage(optimizer=optimizer, learning_rate=1.0, weight_decay=0.5, warmup_steps=1), 10)
     optimizer = model.optimizer
     optimizer.build(model.trainable_variables)
     decaying = {w.path.rsplit("/", 1)[1] for w in model.trainable_variables if optimizer._use_weight_decay(w)}
     assert decaying == {"kernel"}
+
+
+def test_muon_takes_orthogonal_steps_for_the_matrices_of_the_layers_alone() -> None:
+    model = tiny.model(edits=True, relations=True)
+    compile_model(model, _stage(optimizer="muon"), 10)
+    model.optimizer.build(model.trainable_variables)
+    orthogonal = {
+        w.path.partition("/")[2] for w in model.trainable_variables if not model.optimizer._should_use_adamw(w)
+    }
+    assert "encoder_0/attention/query/kernel" in orthogonal and "pointer/history_key/kernel" in orthogonal
+    assert all(path.endswith("/kernel") for path in orthogonal)
+    narrow = {w.path.partition("/")[2] for w in model.trainable_variables if min(w.shape) < 4}
+    assert not orthogonal & narrow

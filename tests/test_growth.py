@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+
+from rewriter.artefact import begin_with, load_model, save_artefact
+from rewriter.config import Recipe, TrainingConfig
+from rewriter.growth import deepened
+from rewriter.model import RewriterModel
+
+
+def _log_probs(model: RewriterModel) -> np.ndarray:
+    return np.array(model({**tiny.arrays(), "positions": tiny.targets()}))
+
+
+@pytest.fixture
+def shallow(tmp_path: Path) -> Path:
+    model = tiny.model(num_encoder_layers=2, relations=True)
+    for layer in model.encoder:  # as after training, where biases are not zero
+        for weight in layer.trainable_variables:
+            weight.assign(np.random.default_rng(1).normal(0.0, 0.3, weight.shape))
+    save_artefact(tmp_path / "shallow", model, tiny.FEATURES, tiny.VOCABULARY)
+    return tmp_path / "shallow"
+
+
+@pytest.mark.parametrize("layers", [2, 3, 5])
+def test_a_deepened_model_is_the_same_function(shallow: Path, layers: int) -> None:
+    model = tiny.model(num_encoder_layers=layers, relations=True)
+    before = _log_probs(model)
+    begin_with(shallow, model)
+    expected = _log_probs(load_model(shallow))
+    assert not np.allclose(before, expected, atol=1e-2)
+    np.testing.assert_allclose(_log_probs(model), expected, atol=1e-5)
+
+
+def test_a_further_layer_is_a_copy_that_says_nothing_yet(shallow: Path) -> None:
+    model = tiny.model(num_encoder_layers=4, relations=True)
+    begin_with(shallow, model)
+    second, fourth = model.encoder[1], model.encoder[3]
+    np.testing.assert_array_equal(fourth.attention.query.kernel, second.attention.query.kernel)
+    np.testing.assert_array_equal(fourth.feed_forward.expand.kernel, second.feed_forward.expand.kernel)
+    np.testing.assert_array_equal(fourth.feed_forward_norm.gamma, second.feed_forward_norm.gamma)
+    for output in (fourth.attention.output_projection, fourth.feed_forward.contract):
+        assert not np.any(output.kernel) and not np.any(output.bias)
+
+
+def test_encoders_do_not_shrink(shallow: Path) -> None:
+    with pytest.raises(ValueError, match="expected 1 encoder layers or fewer to begin with, found 2"):
+        begin_with(shallow, tiny.model(num_encoder_layers=1, relations=True))
+
+
+def test_only_transformers_are_deepened() -> None:
+    with pytest.raises(ValueError, match="expected the layers of a Transformer to deepen, found others"):
+        deepened({"encoder_0/forwards/kernel": np.ones((2, 2))}, 2)
+
+
+def test_a_model_of_other_sizes_is_named(shallow: Path) -> None:
+    with pytest.raises(ValueError, match=r"expected word_embedding/embeddings of shape \(\d+, 32\), found \(\d+, 16\)"):
+        begin_with(shallow, tiny.model(num_encoder_layers=2, relations=True, hidden_dim=32))
+
+
+def _recipe(*layers: int | None) -> Recipe:
+    stage = TrainingConfig.model_validate({"data": [{"path": "train"}], "validation": "validation", "epochs": 1})
+    stages = {f"s{i}": stage.model_copy(update={"encoder_layers": each}) for i, each in enumerate(layers)}
+    return Recipe(model={"num_encoder_layers": 4}, stages=stages)
+
+
+def test_the_stages_of_a_recipe_may_grow() -> None:
+    assert [stage.encoder_layers for stage in _recipe(1, 2, 2, None).stages.values()] == [1, 2, 2, None]
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [((2, 1), "expected 2 to 4 encoder layers in the stage s1, found 1"), ((5,), "0 to 4 .* s0, found 5")],
+)
+def test_the_stages_of_a_recipe_do_not_shrink_or_outgrow_the_model(layers: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _recipe(*layers)
