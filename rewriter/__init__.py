@@ -16,7 +16,8 @@ Data flows one way; read the modules in this order:
 
 Data for training: ``corpus`` reads it, ``checking`` finds its faults, ``selfsupervised`` and ``augmentation`` make more
 of it, ``preparation`` turns it into the arrays of ``dataset``; ``runs`` keeps a run to the arrays it was begun with.
-``objectives`` has what a stage of training learns: to rewrite or, before that, to guess hidden words (``masking``).
+``objectives`` has what a stage of training learns: to rewrite or, before that, to guess hidden words (``masking``);
+``growth`` deepens the encoder between stages.
 Evaluation: ``metrics``, ``results`` line by line, ``analysis`` by kinds (``restorations``, ``word_kinds``),
 ``comparison`` of systems, ``calibration`` of the confidence, which ``confidence`` measures and stores.
 """

@@ -89,7 +89,7 @@ def connect(settings: TracingSettings, version: str) -> Tracing:
         from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
     except ImportError as error:
         raise ValueError(
-            f"tracing.endpoint: expected the packages of utterance-rewriter[tracing], found no {error.name}"
+            f"tracing.endpoint: expected the packages of `pip install '.[tracing]'`, found no {error.name}"
         ) from None
     provider = TracerProvider(
         sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio)),

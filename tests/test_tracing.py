@@ -268,5 +268,5 @@ async def test_a_collector_that_is_down_harms_no_call(caplog: pytest.LogCaptureF
 
 async def test_without_the_extra_the_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(ValueError, match=re.escape("expected the packages of utterance-rewriter[tracing]")):
+    with pytest.raises(ValueError, match=re.escape("expected the packages of `pip install '.[tracing]'`")):
         connect(TracingSettings(endpoint="http://localhost:4317"), "1.2")
