@@ -26,13 +26,13 @@ async def measure(model_dir: Path, rate: float, seconds: float) -> dict[str, Any
         flooded = await flood(front.address, rate, seconds)
         ended = time.monotonic()
     during = [each for each in (*records, *flooded) if began <= each.at < ended]
-    rewritten = Figures.of([each for each in during if each.usable and not each.passed_through])
+    rewrites = [each for each in during if each.usable and not each.passed_through]
+    rewritten = Figures.of(rewrites)
     refused = Figures.of([each for each in during if each.result == "OVERLOADED"])
-    rewrites = sum(each.usable and not each.passed_through for each in during)
     return {
         "calls": len(during),
         "without a usable turn": sum(not each.usable for each in during),
-        "rewrites per second": round(rewrites / (ended - began), 1),
+        "rewrites per second": round(len(rewrites) / (ended - began), 1),
         "rewrite, p50 and p99 ms": [rewritten.p50, rewritten.p99],
         "refusal, p50 and p99 ms": [refused.p50, refused.p99],
     }

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-_LAYER = re.compile(r"encoder_(\d+)/(.+)")
+_LAYER = re.compile(r"encoder_(\d+)/")
 _OUTPUTS = ("attention/output/", "feed_forward/contract/")
 
 

@@ -369,9 +369,8 @@ def test_the_learning_rate_rises_then_falls() -> None:
 def test_neither_biases_nor_norms_nor_embeddings_decay(optimizer: str) -> None:
     model = tiny.model(edits=True, relations=True)
     compile_model(model, _stage(optimizer=optimizer, learning_rate=1.0, weight_decay=0.5, warmup_steps=1), 10)
-    optimizer = model.optimizer
-    optimizer.build(model.trainable_variables)
-    decaying = {w.path.rsplit("/", 1)[1] for w in model.trainable_variables if optimizer._use_weight_decay(w)}
+    model.optimizer.build(model.trainable_variables)
+    decaying = {w.path.rsplit("/", 1)[1] for w in model.trainable_variables if model.optimizer._use_weight_decay(w)}
     assert decaying == {"kernel"}
 
 
