@@ -7,7 +7,7 @@ Data flows one way; read the modules in this order:
    conversation repeats; ``vocabulary`` numbers them.
 3. ``alignment``      reference rewrite -> the source positions that spell it.
 4. ``features``       tokens -> int32 arrays, and source positions -> text and spans. The only preprocessing there is.
-   ``brackets`` has titles copied whole.
+   ``brackets`` has titles copied whole; ``trust`` says which rewrites are given.
 5. ``model``          T-Ptr-lambda: ``encode``, ``decode``, ``call``; built from ``layers``, ``relations`` and
    ``pointer``. ``edits`` has it foretell what will be copied; ``family`` and ``recurrent`` have what the paper's seven
    other models have instead. ``artefact`` keeps it in a folder.

@@ -20,6 +20,7 @@ from rewriter.features import UTTERANCE_TURN, Features, Source, collate
 from rewriter.inference import rewrite_greedily
 from rewriter.model import RewriterModel
 from rewriter.pointer import Written, token_log_probs
+from rewriter.trust import why_withheld
 
 END = "(end)"
 _BANK = -1
@@ -80,9 +81,7 @@ def explain(model: RewriterModel, features: Features, conversation: Conversation
 
 def _why_withheld(features: Features, source: Source, steps: Sequence[int], log_prob: float) -> str:
     rewrite = features.rewrite(source, steps, log_prob)
-    if features.trusted(source, rewrite) is rewrite:
-        return ""
-    return f"confidence {rewrite.confidence:.3f} < {features.config.calibration.min_confidence:.2f}"
+    return why_withheld(source.conversation, rewrite, features.config.calibration)
 
 
 def write_table(path: Path, explanation: Explanation) -> None:

@@ -17,6 +17,7 @@ from rewriter.config import FeaturesConfig
 from rewriter.conversation import Conversation, Origin, Rewrite, Span
 from rewriter.names import join_names
 from rewriter.tokenizer import Granularity, Token, Tokenizer, normalize
+from rewriter.trust import why_withheld
 from rewriter.vocabulary import EOS, EOT, PAD, Vocabulary
 
 # Turn ids: 0 is padding, 1 the utterance, 2 the turn before it, and so on back; the bank comes after the oldest turn.
@@ -190,9 +191,8 @@ class Features:
         return Rewrite(text, spans, confidence, gates)
 
     def trusted(self, source: Source, rewrite: Rewrite) -> Rewrite:
-        """The rewrite, or the utterance as it is where the rewrite's confidence is below ``min_confidence``."""
-        unchanged = rewrite.text == source.conversation.utterance
-        if unchanged or rewrite.confidence >= self.config.calibration.min_confidence:
+        """The rewrite, or the utterance as it is where the rewrite is withheld (see ``trust``)."""
+        if not why_withheld(source.conversation, rewrite, self.config.calibration):
             return rewrite
         # What remains, at most, of being right by doing nothing.
         return Rewrite.unchanged(source.conversation, 1 - rewrite.confidence)
