@@ -6,6 +6,7 @@ corpus are the validation lines; OWN is a folder with our own corpus's train.jso
 """
 
 import argparse
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,7 +91,8 @@ def main() -> None:
 
 def prepare(change: Change, lines: Sequence[str], own: Path, root: Path) -> Path:
     """What ``rewriter prepare`` makes of as many lines as the change wants; the folder, made once."""
-    folder = root / f"{change.granularity}-{change.lines or 'all'}"
+    made_of = hashlib.sha256("".join(lines).encode() + own.read_bytes()).hexdigest()[:8]
+    folder = root / f"{change.granularity}-{change.lines or 'all'}-{made_of}"
     if not (folder / "report.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
         corpus = folder / "corpus.txt"

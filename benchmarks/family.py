@@ -90,7 +90,7 @@ def evaluate(best: Path, corpus: Path, prepared: Path, folder: Path) -> dict[str
     run_rewriter("evaluate", str(corpus), "--model", str(best), "--output", str(scores), "--force")
     report = json.loads(scores.read_text(encoding="utf-8"))
     report |= describe(best, PreparedExamples.load(prepared / "validation.npz"))
-    report["minutes"] = sum(_seconds(history) for history in folder.glob("*/history.csv")) / 60
+    report["minutes"] = sum(_seconds(history) for history in folder.rglob("history.csv")) / 60
     path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report
 

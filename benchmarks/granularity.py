@@ -21,7 +21,8 @@ def main() -> None:
     examples = read_corpus(arguments.corpus).examples[-arguments.lines :]
     print("| granularity | cannot be copied | source tokens | target tokens |\n|---|---|---|---|")
     for granularity in Granularity:
-        features = Features(FeaturesConfig(granularity=granularity), Vocabulary.build({}, 1))
+        config = FeaturesConfig(granularity=granularity, max_utterance_tokens=10_000, max_source_tokens=20_000)
+        features = Features(config, Vocabulary.build({}, 1))
         sources = [features.encode(example.conversation) for example in examples]
         targets = [features.target(s, e.reference) for s, e in zip(sources, examples, strict=True)]
         copied = [target for target in targets if target is not None]

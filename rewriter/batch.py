@@ -18,6 +18,7 @@ from rewriter.conversation import Conversation, Rewrite
 
 RewriteFunction = Callable[[Sequence[Conversation]], list[Rewrite]]
 _CHUNK_RECORDS = 256
+_PIECE_TURNS = 1024
 
 
 class _Utterance(BaseModel):
@@ -25,8 +26,12 @@ class _Utterance(BaseModel):
     history: list[str]
     utterance: str
 
-    def conversations(self) -> list[Conversation]:
-        return [Conversation(tuple(self.history), self.utterance)]
+    @property
+    def texts(self) -> list[str]:
+        return [self.utterance]
+
+    def conversations(self) -> Iterator[Conversation]:
+        yield Conversation(tuple(self.history), self.utterance)
 
     def with_rewrites(self, rewrites: Sequence[Rewrite]) -> dict[str, Any]:
         return {**self.model_dump(), **_fields(rewrites[0])}
@@ -41,9 +46,13 @@ class _WholeConversation(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
     turns: list[_Turn]
 
-    def conversations(self) -> list[Conversation]:
-        texts = [turn.text for turn in self.turns]
-        return [Conversation(tuple(texts[:index]), text) for index, text in enumerate(texts)]
+    @property
+    def texts(self) -> list[str]:
+        return [turn.text for turn in self.turns]
+
+    def conversations(self) -> Iterator[Conversation]:
+        texts = self.texts
+        return (Conversation(tuple(texts[:index]), text) for index, text in enumerate(texts))
 
     def with_rewrites(self, rewrites: Sequence[Rewrite]) -> dict[str, Any]:
         turns = [{**turn.model_dump(), **_fields(rewrite)} for turn, rewrite in zip(self.turns, rewrites, strict=True)]
@@ -79,16 +88,21 @@ def _rewrite_chunk(
     chunk: Iterable[tuple[int, bytes]], rewrite: RewriteFunction
 ) -> Iterator[tuple[dict[str, Any], BatchCounts]]:
     records = [_read(number, line) for number, line in chunk]
-    conversations = [c for record in records if not isinstance(record, dict) for c in record.conversations()]
-    rewrites = iter(rewrite(conversations))
+    conversations = (c for record in records if not isinstance(record, dict) for c in record.conversations())
+    rewrites = _in_pieces(conversations, rewrite)
     for record in records:
         if isinstance(record, dict):
             yield record, BatchCounts(records=1, errors=1)
             continue
-        own = list(islice(rewrites, len(record.conversations())))
-        texts = zip(record.conversations(), own, strict=True)
-        unchanged = sum(conversation.utterance == found.text for conversation, found in texts)
+        own = list(islice(rewrites, len(record.texts)))
+        unchanged = sum(text == found.text for text, found in zip(record.texts, own, strict=True))
         yield record.with_rewrites(own), BatchCounts(records=1, turns=len(own), unchanged=unchanged)
+
+
+def _in_pieces(conversations: Iterator[Conversation], rewrite: RewriteFunction) -> Iterator[Rewrite]:
+    """All rewrites in order; a long conversation's histories, one for each turn, are never there all at once."""
+    while piece := list(islice(conversations, _PIECE_TURNS)):
+        yield from rewrite(piece)
 
 
 def _read(number: int, line: bytes) -> _Utterance | _WholeConversation | dict[str, Any]:

@@ -120,6 +120,7 @@ def evaluate(
     for path in (output, errors, details):
         if path is not None:
             _refuse_to_overwrite(path, force)
+            path.parent.mkdir(parents=True, exist_ok=True)
     corpus = read_corpus(data)
     for error in corpus.errors:
         typer.echo(error, err=True)

@@ -39,7 +39,7 @@ def rewrite_all(model: Path, examples: Sequence[Example]) -> Outcomes:
     config, vocabulary = load_features(model)
     plain = config.model_copy(update={"calibration": Calibration()})
     features = Features(plain, vocabulary)
-    rewriter = Rewriter(load_model(model), features)
+    rewriter = Rewriter(load_model(model), features, trusting=True)
     given = {example.conversation for example in examples}
     negatives = [(index, e) for index, e in enumerate(untouched(examples)) if e.conversation not in given]
     numbered = [*enumerate(examples), *negatives]

@@ -174,5 +174,7 @@ class Recipe(_Config):
         for name, stage in self.stages.items():
             if not depth <= (now := stage.encoder_layers or whole) <= whole:
                 raise ValueError(f"expected {depth} to {whole} encoder layers in the stage {name}, found {now}")
+            if 0 < depth < now and self.model.get("architecture") == "lstm":
+                raise ValueError(f"expected {depth} LSTM layers in the stage {name}, as before, found {now}")
             depth = now
         return self

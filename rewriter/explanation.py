@@ -132,9 +132,9 @@ def draw(path: Path, explanation: Explanation, font: Path | None = None) -> list
     for axes, panel in zip(figure.subplots(1, len(panels), width_ratios=widths, squeeze=False)[0], panels, strict=True):
         _draw_panel(axes, panel, properties)
     first = figure.axes[0]
-    first.set_yticks(range(len(rows)), rows, fontproperties=properties)
+    first.set_yticks(range(len(rows)), rows, fontproperties=properties, parse_math=False)
     if not legend:
-        figure.suptitle(explanation.text, fontproperties=properties)
+        figure.suptitle(explanation.text, fontproperties=properties, parse_math=False)
     figure.savefig(path, format="png")
     return legend
 
@@ -188,7 +188,7 @@ def _draw_panel(axes: Any, panel: _Panel, font: Any) -> None:
             color = "white" if value > 0.5 else "black"
             axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color=color)
         return
-    axes.set_xticks(range(len(panel.labels)), panel.labels, fontproperties=font, **tilted)
+    axes.set_xticks(range(len(panel.labels)), panel.labels, fontproperties=font, parse_math=False, **tilted)
     axes.set_xlabel(panel.title, labelpad=16)
     for turn, group in groupby(range(len(panel.turns)), key=panel.turns.__getitem__):
         columns = list(group)

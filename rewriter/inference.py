@@ -80,12 +80,16 @@ def compile_function(model: keras.Model, function: Callable[[Any, SourceArrays],
 
 
 class Rewriter:
-    """A trained model with its features. Greedy by default; ``beam_size`` 1 is greedy."""
+    """A trained model with its features. Greedy by default; ``beam_size`` 1 is greedy.
 
-    def __init__(self, model: RewriterModel, features: Features, beam_size: int = 1) -> None:
+    Unless it is ``trusting``, rewrites are withheld as ``trust`` says.
+    """
+
+    def __init__(self, model: RewriterModel, features: Features, beam_size: int = 1, trusting: bool = False) -> None:
         self.model = model
         self.features = features
         self._beam_size = beam_size
+        self._trusting = trusting
         self._predict = compile_function(
             model, rewrite_greedily if beam_size == 1 else lambda m, source: rewrite_with_beams(m, source, beam_size)
         )
@@ -124,7 +128,7 @@ class Rewriter:
             for row, index in enumerate(chunk):
                 answers = list(self._read(sources[index], outputs, row))
                 if answers:
-                    best = self.features.trusted(sources[index], answers[0])
+                    best = answers[0] if self._trusting else self.features.trusted(sources[index], answers[0])
                     found[index] = [best, *(answer for answer in answers[1:] if answer.text != best.text)]
         return found
 

@@ -1,4 +1,4 @@
-"""Training from prepared arrays, on any Keras backend. A killed run goes on where its last checkpoint was, exactly."""
+"""Training from prepared arrays, on TensorFlow or JAX. A killed run goes on where its last checkpoint was, exactly."""
 
 import csv
 import json

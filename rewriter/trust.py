@@ -22,11 +22,15 @@ def why_withheld(conversation: Conversation, rewrite: Rewrite, calibration: Cali
 def _longest_lost(utterance: str, rewrite: Rewrite) -> str:
     """The longest stretch of the utterance that the rewrite leaves out, if it is too long to have been replaced."""
     kept = [False] * len(utterance)
+    said_before: set[str] = set()
     for span in rewrite.spans:
         if span.origin is Origin.UTTERANCE:
             kept[span.source_start : span.source_end] = [True] * (span.source_end - span.source_start)
+        else:
+            said_before.update(rewrite.text[span.start : span.end].casefold())
     lost = longest = ""
     for character, is_kept in zip(utterance, kept, strict=True):
-        lost = "" if is_kept else lost + character.strip()
+        # What was said before too may have been copied from there, along with what it restores.
+        lost = "" if is_kept or character.casefold() in said_before else lost + character.strip()
         longest = max(longest, lost, key=len)
     return longest if len(longest) > _MOST_REPLACED else ""

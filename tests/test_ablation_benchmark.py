@@ -44,13 +44,17 @@ def test_fewer_lines_leave_the_validation_lines_as_they_are(
     monkeypatch.setattr(ablation, "run_rewriter", lambda *arguments: commands.append(arguments))
     monkeypatch.setattr(ablation, "VALIDATION_LINES", 2)
     lines = [f"{number}\n" for number in range(10)]
-    folder = ablation.prepare(ablation.Change("fewer", lines=3), lines, tmp_path / "own.jsonl", tmp_path)
+    own = tmp_path / "own.jsonl"
+    own.write_text("{}", encoding="utf-8")
+    folder = ablation.prepare(ablation.Change("fewer", lines=3), lines, own, tmp_path)
     assert (folder / "corpus.txt").read_text(encoding="utf-8").split() == ["0", "1", "2", "8", "9"]
     [command] = commands
     assert command[:2] == ("prepare", str(folder / "corpus.txt"))
     (folder / "report.json").touch()
-    assert ablation.prepare(ablation.Change("again", lines=3), lines, tmp_path / "own.jsonl", tmp_path) == folder
+    assert ablation.prepare(ablation.Change("again", lines=3), lines, own, tmp_path) == folder
     assert len(commands) == 1
+    own.write_text("[]", encoding="utf-8")
+    assert ablation.prepare(ablation.Change("of others", lines=3), lines, own, tmp_path) != folder
 
 
 def test_the_table_has_a_row_for_each_change(ablation: Any) -> None:

@@ -77,3 +77,19 @@ def test_no_half_written_output_is_left_where_the_model_fails(tmp_path: Path) ->
         assert not target.exists()
     else:
         raise AssertionError("expected the model's error to come through")
+
+
+def test_a_long_conversation_is_rewritten_whole_in_pieces(tmp_path: Path) -> None:
+    turns = [{"text": str(number)} for number in range(2500)]
+    asked: list[int] = []
+
+    def note(conversations: Sequence[Conversation]) -> list[Rewrite]:
+        asked.append(len(conversations))
+        return _shout(conversations)
+
+    (tmp_path / "in.jsonl").write_text(json.dumps({"turns": turns}) + "\n", encoding="utf-8")
+    counts = rewrite_file(tmp_path / "in.jsonl", tmp_path / "out.jsonl", note)
+    record = json.loads((tmp_path / "out.jsonl").read_text(encoding="utf-8"))
+    assert record["turns"][2499]["rewrite"] == "24982499"
+    assert counts == BatchCounts(records=1, errors=0, turns=2500, unchanged=1)
+    assert sum(asked) == 2500 and max(asked) < 2500

@@ -77,7 +77,7 @@ def test_a_report_is_not_overwritten_without_force(corpus: Path, tmp_path: Path)
 def test_evaluate_writes_every_metric_and_the_errors_side_by_side(
     model_folder: Path, corpus: Path, tmp_path: Path
 ) -> None:
-    report, errors = tmp_path / "report.json", tmp_path / "errors.txt"
+    report, errors = tmp_path / "new" / "report.json", tmp_path / "errors.txt"
     arguments = ("evaluate", str(corpus), "--model", str(model_folder), "--output", str(report))
     finished = run(*arguments, "--errors", str(errors))
     assert finished.returncode == 0, finished.stderr

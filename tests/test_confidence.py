@@ -126,6 +126,12 @@ def test_a_model_withholds_changes_below_its_threshold_and_nothing_else(plain: P
             assert found[index].confidence == pytest.approx(certainty[index], rel=1e-4)
 
 
+def test_more_conversations_than_a_batch_holds_are_rewritten_alike(plain: Path, rewrites: list[Rewrite]) -> None:
+    found = Rewriter.load(plain).rewrite(CONVERSATIONS * 6)
+    assert [rewrite.text for rewrite in found] == [rewrite.text for rewrite in rewrites] * 6
+    assert [rewrite.confidence for rewrite in found] == pytest.approx([r.confidence for r in rewrites] * 6, rel=1e-3)
+
+
 def test_of_several_beams_only_the_best_is_withheld_and_never_one_that_changes_nothing(plain: Path) -> None:
     config = tiny.FEATURES.model_copy(update={"calibration": Calibration(min_confidence=1.0)})
     model = load_model(plain)
@@ -142,6 +148,12 @@ def test_of_several_beams_only_the_best_is_withheld_and_never_one_that_changes_n
         else:
             assert after[0].confidence == pytest.approx(1 - before[0].confidence)
     assert 0 < kept < len(everything)
+
+
+def test_a_trusting_rewriter_withholds_nothing(plain: Path, rewrites: list[Rewrite]) -> None:
+    config = tiny.FEATURES.model_copy(update={"calibration": Calibration(min_confidence=1.0)})
+    found = Rewriter(load_model(plain), Features(config, tiny.VOCABULARY), trusting=True).rewrite(CONVERSATIONS)
+    assert [rewrite.text for rewrite in found] == [rewrite.text for rewrite in rewrites]
 
 
 def test_a_withheld_best_is_not_listed_twice(plain: Path) -> None:
@@ -288,8 +300,8 @@ def load_config(folder: Path) -> FeaturesConfig:
 class FakeRewriter:
     """Restores 北京 in one turn and spoils one that needs nothing; as sure of each as it has characters."""
 
-    def __init__(self, model: Any, features: Features) -> None:
-        assert features.config.calibration == Calibration()
+    def __init__(self, model: Any, features: Features, trusting: bool) -> None:
+        assert features.config.calibration == Calibration() and trusting
 
     def rewrite(self, conversations: list[Conversation]) -> list[Rewrite]:
         answers = {"明天呢": "北京明天呢", "梅西几岁": "梅西梅西几岁"}

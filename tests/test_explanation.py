@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import json
 import os
 import subprocess
@@ -164,6 +165,17 @@ def test_the_font_is_one_that_has_all_the_characters(explanation: Explanation, t
     assert find_font("梅西", [tmp_path]) == whole
     letters = "".join(dict.fromkeys("".join([explanation.text, *explanation.places])))
     assert draw(tmp_path / "map.png", explanation, _font(tmp_path / "all.ttf", letters)) == []
+
+
+def test_dollar_signs_are_no_formula(explanation: Explanation, tmp_path: Path) -> None:
+    priced = dataclasses.replace(
+        explanation,
+        text="$5_$10",
+        written=("$^$",) * len(explanation.written),
+        places=("$_$",) * len(explanation.places),
+    )
+    draw(tmp_path / "map.png", priced)
+    assert _rgb(tmp_path / "map.png").std() > 0.01
 
 
 def test_the_command_draws_writes_and_prints(tmp_path: Path) -> None:

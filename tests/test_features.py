@@ -484,6 +484,13 @@ def test_a_rewrite_as_sure_as_the_least_confidence_is_given() -> None:
     assert features.trusted(source, rewrite) is rewrite
 
 
+def test_a_rewrite_that_loses_most_of_a_long_turn_is_withheld() -> None:
+    features = calibrated_features()
+    source = encode("西安", "明天 后天 大后天 都 下雨 吗")
+    rewrite = features.rewrite(source, [BANK, BANK + 2], math.log(0.9))
+    assert features.trusted(source, rewrite) == Rewrite.unchanged(source.conversation, pytest.approx(0.1))
+
+
 @pytest.mark.parametrize("log_prob", [-9.0, -0.1])
 def test_an_answer_that_changes_nothing_is_never_withheld(log_prob: float) -> None:
     features = calibrated_features(slope=0.5, intercept=-1.0, min_confidence=1.0)

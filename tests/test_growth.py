@@ -60,10 +60,10 @@ def test_a_model_of_other_sizes_is_named(shallow: Path) -> None:
         begin_with(shallow, tiny.model(num_encoder_layers=2, relations=True, hidden_dim=32))
 
 
-def _recipe(*layers: int | None) -> Recipe:
+def _recipe(*layers: int | None, architecture: str = "transformer") -> Recipe:
     stage = TrainingConfig.model_validate({"data": [{"path": "train"}], "validation": "validation", "epochs": 1})
     stages = {f"s{i}": stage.model_copy(update={"encoder_layers": each}) for i, each in enumerate(layers)}
-    return Recipe(model={"num_encoder_layers": 4}, stages=stages)
+    return Recipe(model={"num_encoder_layers": 4, "architecture": architecture}, stages=stages)
 
 
 def test_the_stages_of_a_recipe_may_grow() -> None:
@@ -77,3 +77,9 @@ def test_the_stages_of_a_recipe_may_grow() -> None:
 def test_the_stages_of_a_recipe_do_not_shrink_or_outgrow_the_model(layers: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         _recipe(*layers)
+
+
+def test_the_layers_of_an_lstm_do_not_grow() -> None:
+    _recipe(4, None, architecture="lstm")
+    with pytest.raises(ValueError, match="expected 2 LSTM layers in the stage s1, as before, found 4"):
+        _recipe(2, None, architecture="lstm")

@@ -355,6 +355,21 @@ def test_a_rewrite_counts_as_right_if_its_words_are() -> None:
     assert decoded(lambda rows: rows[3].__setitem__(0, 3)) == 0.75
 
 
+def test_all_examples_are_validated_also_where_they_are_more_than_a_batch() -> None:
+    examples = encode_examples(tiny.features(), tiny.EXAMPLES * 40)
+    asked: list[int] = []
+
+    def decode(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        asked.append(len(batch["word_ids"]))
+        return {"positions": np.full((asked[-1], 1), -1)}
+
+    assert objectives.validate(decode, examples, most=1000) == 0
+    assert sum(asked) == len(examples) and len(asked) > 1
+    asked.clear()
+    objectives.validate(decode, examples, most=70)
+    assert sum(asked) == 70
+
+
 def test_the_learning_rate_rises_then_falls() -> None:
     model = tiny.model()
     compile_model(model, _stage(learning_rate=1e-2, final_learning_rate=1e-4, warmup_steps=10), 100)

@@ -38,6 +38,13 @@ def test_a_rewrite_that_loses_half_of_what_was_said_is_withheld_and_named(start:
     assert UTTERANCE[start:end].replace(" ", "") in why
 
 
+def test_what_was_said_before_too_may_be_copied_from_there() -> None:
+    conversation = Conversation(("成都明天的 NBA 比赛怎么看", "不知道"), "明天的nba比赛怎么看")
+    text = "成都明天的 NBA 比赛怎么看"
+    rewrite = Rewrite(text, (Span(0, len(text), Origin.HISTORY, 0, 0, len(text)),), 0.9)
+    assert why_withheld(conversation, rewrite, SURE) == ""
+
+
 def test_words_lost_here_and_there_do_not_add_up() -> None:
     every_other = [Span(i, i + 1, Origin.UTTERANCE, 2, 2 * i, 2 * i + 1) for i in range(len(UTTERANCE) // 2)]
     assert why_withheld(CONVERSATION, Rewrite(UTTERANCE[::2], tuple(every_other), 0.9), SURE) == ""
