@@ -48,8 +48,8 @@ class Alternative:
 class Answer:
     """The turn to use from here on. ``reason`` is for passthroughs; None there if newer than this client.
 
-    ``confidence`` is the model's probability of exactly this text: 1 where there was nothing to rewrite, 0 for a
-    passthrough.
+    ``confidence`` says how likely exactly this text is right, as the model was calibrated: 1 where there was nothing to
+    rewrite, 0 for a passthrough; for a turn left alone because its rewrite was not trusted, 1 less that rewrite's.
     """
 
     text: str

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rewriter.features import Features
-from serving.answer import Model
 from serving.artefact import Manifest, load_features, load_manifest, newest_version
 from serving.backend import ServedModel
 from serving.batch_metrics import BatchMetrics
@@ -21,20 +19,16 @@ from serving.tf_serving.backend import address_backends
 
 
 class GuardedModel:
-    """``pool`` is the backend; ``choose`` is for ``Rewriting``, ``features`` and ``model`` are what it begins with."""
+    """``pool`` is the backend; ``choose`` is for ``Rewriting``."""
 
     def __init__(
         self,
         pool: Pool,
-        features: Features,
-        model: Model,
         cache: PredictionCache | None = None,
         embedded: EmbeddedBackend | None = None,
         try_canary_on: Callable[[float], None] = lambda percent: None,
     ) -> None:
         self.pool = pool
-        self.features = features
-        self.model = model
         self.try_canary_on = try_canary_on
         self._cache = cache
         self._embedded = embedded
@@ -59,13 +53,12 @@ def guarded_model(settings: ServerSettings, metrics: Metrics) -> GuardedModel:
 def _far_model(settings: ServerSettings, metrics: Metrics) -> GuardedModel:
     addresses = _address_backends(settings, metrics)
     pool, cache = _guarded(addresses, settings, metrics)
-    initial = addresses[0].serving("")
 
     def try_canary_on(percent: float) -> None:
         for address in addresses:
             address.try_canary_on(percent)
 
-    return GuardedModel(pool, initial.features, initial.model, cache, try_canary_on=try_canary_on)
+    return GuardedModel(pool, cache, try_canary_on=try_canary_on)
 
 
 def _near_model(settings: ServerSettings, metrics: Metrics) -> GuardedModel:
@@ -75,7 +68,7 @@ def _near_model(settings: ServerSettings, metrics: Metrics) -> GuardedModel:
     embedded = _embedded(version_dir, manifest, settings, metrics)
     replica = SingleReplica("embedded", embedded, features, manifest.model)
     pool, cache = _guarded([replica], settings, metrics)
-    return GuardedModel(pool, features, manifest.model, cache, embedded)
+    return GuardedModel(pool, cache, embedded)
 
 
 def _guarded(

@@ -15,6 +15,7 @@ from serving.artefact import load_features, newest_version
 from serving.config import ServerSettings
 from serving.settings import Loaded
 from serving.settings_keys import keys, value_at
+from serving.tf_serving.catalogue import Catalogue
 from serving.tls import read_certificate
 from serving.tokens import read_tokens
 from serving.tracing import connect
@@ -61,11 +62,12 @@ def _caught(check: _Check, settings: ServerSettings) -> list[str]:
 
 
 def _model(settings: ServerSettings) -> Iterator[str]:
+    if settings.backend == "tf_serving":
+        # TF Serving has the model itself; the front needs what goes with it.
+        Catalogue(settings.model_dir).initial(settings.tf_serving.version)
+        return
     version_dir = newest_version(settings.model_dir)
     load_features(version_dir)
-    if settings.backend != "embedded":
-        # TF Serving has the model itself; the front needs what goes with it.
-        return
     if not (version_dir / "saved_model.pb").is_file():
         yield f"{version_dir}: expected saved_model.pb, found none"
     if importlib.util.find_spec("tensorflow") is None:

@@ -12,6 +12,7 @@ Batches and streams are of ``Conversation(history, utterance)``, with a ``conver
 ``rewrite``.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Sequence
@@ -90,7 +91,11 @@ class Rewriter:
             request_id=request_id,
         )
         return to_answer(
-            self._stub.Rewrite(request, timeout=timeout_seconds or self._timeout_seconds, metadata=self._metadata)
+            self._stub.Rewrite(
+                request,
+                timeout=self._timeout_seconds if timeout_seconds is None else timeout_seconds,
+                metadata=self._metadata,
+            )
         )
 
     def rewrite_or_original(self, history: Sequence[str], utterance: str, *, conversation_id: str = "") -> str:
@@ -107,7 +112,9 @@ class Rewriter:
         """One call, one result per conversation, in their order. Raises grpc.RpcError if the call fails as a whole."""
         request = pb.BatchRewriteRequest(requests=map(to_request, conversations))
         response = self._stub.BatchRewrite(
-            request, timeout=timeout_seconds or self._timeout_seconds, metadata=self._metadata
+            request,
+            timeout=self._timeout_seconds if timeout_seconds is None else timeout_seconds,
+            metadata=self._metadata,
         )
         return list(map(_to_result, response.results))
 
@@ -200,13 +207,23 @@ class AsyncRewriter:
             request_id=request_id,
         )
         return to_answer(
-            await self._stub.Rewrite(request, timeout=timeout_seconds or self._timeout_seconds, metadata=self._metadata)
+            await self._stub.Rewrite(
+                request,
+                timeout=self._timeout_seconds if timeout_seconds is None else timeout_seconds,
+                metadata=self._metadata,
+            )
         )
 
     async def rewrite_or_original(self, history: Sequence[str], utterance: str, *, conversation_id: str = "") -> str:
         """See Rewriter.rewrite_or_original."""
         try:
             return (await self.rewrite(history, utterance, conversation_id=conversation_id)).text
+        except asyncio.CancelledError as error:
+            # Of the call, whose channel was closed; of our task, it is the caller's wish.
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            _log_no_answer(error)
+            return utterance
         except _NO_ANSWER as error:
             _log_no_answer(error)
             return utterance
@@ -217,7 +234,9 @@ class AsyncRewriter:
         """See Rewriter.rewrite_batch."""
         request = pb.BatchRewriteRequest(requests=map(to_request, conversations))
         response = await self._stub.BatchRewrite(
-            request, timeout=timeout_seconds or self._timeout_seconds, metadata=self._metadata
+            request,
+            timeout=self._timeout_seconds if timeout_seconds is None else timeout_seconds,
+            metadata=self._metadata,
         )
         return list(map(_to_result, response.results))
 
@@ -274,10 +293,11 @@ class AsyncRewriter:
 
 
 # ValueError: text that UTF-8 cannot spell, a closed channel, an answer of a server much newer than this client.
-_NO_ANSWER = (grpc.RpcError, ValueError, LookupError)
+# BaseError: a closed channel of asyncio.
+_NO_ANSWER = (grpc.RpcError, grpc.aio.BaseError, ValueError, LookupError)
 
 
-def _log_no_answer(error: Exception) -> None:
+def _log_no_answer(error: BaseException) -> None:
     reason = error.code().name if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else type(error).__name__
     _LOGGER.warning("no rewrite, going on with the original turn: %s", reason)
 

@@ -60,6 +60,15 @@ class TracingSettings(Group):
                 raise ValueError("expected no password in the address, found one: tracing.headers is the place for it")
         return endpoint
 
+    @field_validator("headers")
+    @classmethod
+    def _are_pairs(cls, headers: SecretStr | None) -> SecretStr | None:
+        if headers is not None:
+            pairs = (pair.partition("=") for pair in headers.get_secret_value().split(","))
+            if not all(name.strip() and value.strip() for name, _, value in pairs):
+                raise ValueError("expected name=value with commas between, found another form")
+        return headers
+
 
 class TlsSettings(Group):
     certificate_file: Path | None = Field(
@@ -91,7 +100,9 @@ class AuthSettings(Group):
 
 class RateLimitSettings(Group):
     turns_per_second: float | None = Field(
-        default=None, gt=0, description="turns of one caller in the long run; without it, there is no limit"
+        default=None,
+        gt=0,
+        description="turns of one caller in the long run, counted by each process; without it, there is no limit",
     )
     burst_turns: int = Field(default=200, ge=1, description="turns that a caller who was quiet may send at once")
 
@@ -131,8 +142,8 @@ class ServerSettings(BaseSettings):
     deadline_margin_seconds: float = Field(
         default=0.02, ge=0, description="kept back for the way of the answer; a tenth of the time, if that is more"
     )
-    max_batch_size: int = Field(default=16, ge=1, description="turns the model rewrites at once")
-    max_queue_size: int = Field(default=256, ge=1, description="turns that may wait for the model")
+    max_batch_size: int = Field(default=16, ge=1, description="turns that an embedded model rewrites at once")
+    max_queue_size: int = Field(default=256, ge=1, description="turns that may wait for an embedded model")
     warm_up_timeout_seconds: float = Field(default=120.0, gt=0, description="for each of the model's first answers")
     shutdown_grace_seconds: float = Field(default=10.0, ge=0, description="for calls in flight when told to stop")
     max_connection_age_seconds: float = Field(default=300.0, gt=0, description="so that clients balance anew")

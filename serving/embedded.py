@@ -41,7 +41,7 @@ class EmbeddedBackend:
         self._version_dir = version_dir
         self._fingerprint = fingerprint
         self._signatures: dict[str, Callable[..., dict[str, Any]]] = {}
-        # One thread: TensorFlow spreads a batch over the cores by itself, two batches at once only slow each other.
+        # One thread: two batches at once only slow each other.
         self._thread = ModelThread()
         self._close_seconds = close_seconds
         self._batcher: Batcher[_Job, Prediction] = Batcher(
@@ -78,9 +78,9 @@ class EmbeddedBackend:
         self._thread.close()
 
     def _load(self) -> None:
-        import tensorflow as tf
-
         try:
+            import tensorflow as tf
+
             # The signatures hold their model weakly, so it is kept with them.
             self._model = tf.saved_model.load(str(self._version_dir))
         except Exception as error:

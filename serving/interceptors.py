@@ -12,7 +12,7 @@ from grpc_status import rpc_status
 
 from serving.access import Access, Caller
 from serving.call import Call, Observability
-from serving.draining import Drain, Draining, receive
+from serving.draining import Drain, Draining, Stopping, receive
 from serving.errors import MalformedRequest, MessageTooLarge, Unauthenticated, to_status
 from serving.pb import rewriter_pb2 as pb
 
@@ -123,7 +123,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC
     ) -> AsyncIterator[Any]:
         async for data in requests:
             try:
-                caller = await admit()
+                async with self._drain.cutting_short():
+                    caller = await admit()
+            except TimeoutError:
+                requests.cut = Stopping()
+                return
             except Unauthenticated as error:
                 requests.cut = error  # raised once everything read before is answered
                 return

@@ -91,12 +91,11 @@ class Metrics:
             self.turns(outcome, version)
         self._models.labels(name, version, vocabulary[:12]).set(1)
 
-    def set_later(self, name: str, help_text: str, value: float, **labels: str) -> None:
+    def set_later(self, name: str, help_text: str, value: float) -> None:
         """Sets a gauge that does not exist before its first value: one that not every server has."""
         if name not in self._made_later:
-            self._made_later[name] = self._gauge(name, help_text, *labels, mode="max")
-        gauge = self._made_later[name]
-        (gauge.labels(**labels) if labels else gauge).set(value)
+            self._made_later[name] = self._gauge(name, help_text, mode="max")
+        self._made_later[name].set(value)
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
         return Counter(f"rewriter_{name}", help_text, labels, registry=self.registry)
@@ -109,13 +108,13 @@ class Metrics:
 
 
 @contextmanager
-def exposed(metrics: Metrics, settings: MetricsSettings) -> Iterator[str | None]:
+def exposed(registry: CollectorRegistry, settings: MetricsSettings) -> Iterator[str | None]:
     """Answers ``/metrics`` over HTTP, on a thread; gives its address, None if it is off. Raises OSError."""
     if not settings.enabled:
         yield None
         return
     try:
-        server, thread = start_http_server(settings.port, settings.host, metrics.registry)
+        server, thread = start_http_server(settings.port, settings.host, registry)
     except OSError as error:
         raise OSError(f"metrics.port: expected a free port, found {settings.host}:{settings.port}: {error}") from error
     try:

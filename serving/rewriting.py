@@ -12,7 +12,6 @@ from rewriter.conversation import Conversation, Rewrite
 from rewriter.features import Features, Source, UtteranceTooLongError
 from serving.answer import Alternative, Answer, Model, Outcome, PassthroughReason
 from serving.backend import (
-    Backend,
     BackendError,
     BackendOverloaded,
     BackendTimeout,
@@ -65,23 +64,19 @@ class CannotRewrite(Exception):
 
 
 class Rewriting:
-    """Rewrites conversations with one model, or with the one that ``choose`` names for a conversation's id.
+    """Rewrites conversations, each with the model that ``choose`` names for its id.
 
     ``choose`` never raises; asked for "", it names the model in charge of everything that takes part in no trial.
     """
 
     def __init__(
         self,
-        features: Features,
-        backend: Backend,
-        model: Model,
+        choose: Callable[[str], ServedModel],
         *,
         default_deadline_seconds: float,
         deadline_margin_seconds: float,
-        choose: Callable[[str], ServedModel] | None = None,
     ) -> None:
-        served = ServedModel(features, model, backend.predict)
-        self._choose = choose or (lambda conversation_id: served)
+        self._choose = choose
         self._default_deadline_seconds = default_deadline_seconds
         self._deadline_margin_seconds = deadline_margin_seconds
 

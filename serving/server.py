@@ -150,12 +150,9 @@ def create(settings: ServerSettings) -> FrontServer:
     observability = Observability(Metrics(), connect(settings.tracing, __version__))
     guarded = guarded_model(settings, observability.metrics)
     rewriting = Rewriting(
-        guarded.features,
-        guarded.pool,
-        guarded.model,
+        guarded.choose,
         default_deadline_seconds=settings.default_deadline_seconds,
         deadline_margin_seconds=settings.deadline_margin_seconds,
-        choose=guarded.choose,
     )
     server = FrontServer(settings, guarded.pool, rewriting, observability, guarded)
     server.on_reload["tf_serving.canary_percent"] = lambda new: guarded.try_canary_on(new.tf_serving.canary_percent)
@@ -175,7 +172,7 @@ async def serve(settings: ServerSettings, load: Load | None = None, *, end_when_
     server = create(settings)
     if load is not None:
         loop.add_signal_handler(signal.SIGHUP, _reloading(settings, load, server).reload)
-    with exposed(server.observability.metrics, settings.metrics) as metrics_address:
+    with exposed(server.observability.metrics.registry, settings.metrics) as metrics_address:
         if metrics_address:
             _LOGGER.info("metrics on %s", metrics_address)
         _LOGGER.info("listening on %s:%d", settings.host, await server.start())

@@ -88,6 +88,8 @@ def _digest(text: str, where: str) -> bytes:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or not _NAME.fullmatch(sys.argv[1]):
+        sys.exit("expected one name of letters, digits, _, . and -, of at most 64 characters")
     made = secrets.token_urlsafe(32)
     print(f"token, for the caller alone: {made}", file=sys.stderr)
-    print(f'[{sys.argv[1]}]\nsha256 = "{hashlib.sha256(made.encode()).hexdigest()}"')
+    print(f'["{sys.argv[1]}"]\nsha256 = "{hashlib.sha256(made.encode()).hexdigest()}"')

@@ -13,7 +13,7 @@ from saved_models import FEATURES, FINGERPRINT, VOCABULARY
 
 from rewriter.features import Features, Source
 from serving.artefact import Manifest
-from serving.backend import Backend, Hypothesis, Prediction
+from serving.backend import Backend, Hypothesis, Prediction, ServedModel
 from serving.call import Observability
 from serving.config import ServerSettings
 from serving.pb.rewriter_pb2_grpc import RewriterServiceStub
@@ -90,9 +90,7 @@ def rewriting(
     backend: Backend, *, default_deadline_seconds: float = 10, deadline_margin_seconds: float = 0
 ) -> Rewriting:
     return Rewriting(
-        features(),
-        backend,
-        MANIFEST.model,
+        lambda conversation_id: ServedModel(features(), MANIFEST.model, backend.predict),
         default_deadline_seconds=default_deadline_seconds,
         deadline_margin_seconds=deadline_margin_seconds,
     )

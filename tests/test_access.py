@@ -220,14 +220,27 @@ def test_a_file_of_tokens_that_is_wrong_is_refused_without_quoting_it(tmp_path: 
     assert "hush" not in str(raised.value)
 
 
-def test_a_token_made_by_the_command_opens_the_door(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "serving.tokens", "chatbot"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
+def make_token(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "serving.tokens", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+
+
+@pytest.mark.parametrize("name", ["chatbot", "chat.bot-2"])
+def test_a_token_made_by_the_command_opens_the_door(tmp_path: Path, name: str) -> None:
+    done = make_token(name)
+    assert done.returncode == 0, done.stderr
     token = done.stderr.split()[-1]
     assert len(token) > 40 and token not in done.stdout
-    assert list(tomllib.loads(done.stdout)) == ["chatbot"]
+    assert list(tomllib.loads(done.stdout)) == [name]
     holder = read_tokens(tokens_file(tmp_path, done.stdout)).holder_of(token)
-    assert holder is not None and holder.name == "chatbot"
+    assert holder is not None and holder.name == name
+
+
+@pytest.mark.parametrize("arguments", [(), ("my bot",), ('"',), ("two", "names"), ("x" * 65,)])
+def test_a_name_that_the_server_would_refuse_gets_no_token(arguments: tuple[str, ...]) -> None:
+    done = make_token(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("expected one name of letters, digits") and done.stderr.count("\n") == 1
 
 
 class Clock:
@@ -300,6 +313,19 @@ async def test_a_caller_beyond_its_limit_is_told_when_to_come_back(failure_mode:
     # Five turns of a burst of two: three owed, and one to have.
     assert 390 < wait.retry_delay.ToSeconds() <= 400
     assert len(backend.asked) == 5
+
+
+@pytest.mark.asyncio
+async def test_a_batch_that_is_refused_for_its_size_costs_no_more_than_the_largest_there_may_be() -> None:
+    request = pb.RewriteRequest(history=HISTORY, utterance=UTTERANCE)
+    async with front(
+        FakeBackend(), max_batch_items=2, rate_limit={"turns_per_second": 0.01, "burst_turns": 3}
+    ) as served:
+        error = await refusal(served.stub.BatchRewrite(pb.BatchRewriteRequest(requests=[request] * 10)))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        await served.stub.Rewrite(request)
+        error = await refusal(served.stub.Rewrite(request))
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 @pytest.mark.asyncio

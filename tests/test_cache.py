@@ -27,12 +27,9 @@ def cached(replica: FakeReplica, told: Told | None = None, *, max_entries: int =
 
 def rewriting(replica: FakeReplica, cache: PredictionCache) -> Rewriting:
     return Rewriting(
-        features(),
-        replica,
-        replica.model,
+        lambda conversation_id: cache.around(replica.serving(conversation_id)),
         default_deadline_seconds=10,
         deadline_margin_seconds=0,
-        choose=lambda conversation_id: cache.around(replica.serving(conversation_id)),
     )
 
 

@@ -16,6 +16,7 @@ import pytest
 from certificates import tls, write_certificate
 from saved_models import write_model
 
+from serving.artefact import load_manifest, manifest_path
 from serving.check_config import effective_configuration, problems
 from serving.config import ServerSettings
 from serving.settings import load
@@ -80,6 +81,24 @@ def test_the_model_itself_is_needed_only_where_it_runs(model_dir: Path, tmp_path
     [problem] = problems(ServerSettings(model_dir=tmp_path / "models"))
     assert problem.endswith("expected saved_model.pb, found none")
     assert problems(ServerSettings(model_dir=tmp_path / "models", backend="tf_serving")) == []
+
+
+def test_a_front_of_tf_serving_is_checked_for_the_version_that_it_would_begin_with(
+    model_dir: Path, tmp_path: Path
+) -> None:
+    def problems_with(**changes: Any) -> list[str]:
+        return problems(ServerSettings(model_dir=tmp_path, backend="tf_serving", tf_serving=changes))
+
+    for number in (1, 2):
+        shutil.copytree(model_dir / "1", tmp_path / str(number))
+    manifest_path(tmp_path / "2").write_text("{}", encoding="utf-8")
+    assert problems_with() == []
+    [problem] = problems_with(version=9)
+    assert problem.endswith("expected the assets of version 9, found no model.json")
+    path = manifest_path(tmp_path / "1")
+    path.write_text(load_manifest(tmp_path / "1").model_copy(update={"length_buckets": ()}).model_dump_json())
+    [problem] = problems_with(version=1)
+    assert "expected length_buckets up to" in problem
 
 
 def _expired(folder: Path) -> dict[str, Any]:

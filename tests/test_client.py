@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import itertools
 import logging
 import subprocess
@@ -233,9 +234,30 @@ async def test_every_call_has_a_deadline_and_a_longer_one_can_be_asked_for() -> 
         await rewriter.rewrite(HISTORY, UTTERANCE)
         await rewriter.rewrite(HISTORY, UTTERANCE, timeout_seconds=8)
         await in_thread(served.target, lambda r: r.rewrite(HISTORY, UTTERANCE), timeout_seconds=3)
-    assert 1 < backend.timeouts[0] <= 3
-    assert 6 < backend.timeouts[1] <= 8
-    assert 1 < backend.timeouts[2] <= 3
+        await in_thread(served.target, lambda r: r.rewrite(HISTORY, UTTERANCE, timeout_seconds=8), timeout_seconds=3)
+    for found, asked in zip(backend.timeouts, (3, 8, 3, 8), strict=True):
+        assert asked - 2 < found <= asked
+
+
+@pytest.mark.asyncio
+async def test_a_chatbot_that_has_no_time_left_does_not_get_the_usual_time() -> None:
+    """gRPC may end such a call or let it through, if the answer is there first."""
+    conversations = [Conversation(tuple(HISTORY), UTTERANCE)]
+
+    def ask(rewriter: Rewriter) -> None:
+        with contextlib.suppress(grpc.RpcError):
+            rewriter.rewrite(HISTORY, UTTERANCE, timeout_seconds=0)
+        with contextlib.suppress(grpc.RpcError):
+            rewriter.rewrite_batch(conversations, timeout_seconds=0)
+
+    backend = FakeBackend()
+    async with front(backend) as served, AsyncRewriter(served.target, timeout_seconds=3) as rewriter:
+        with contextlib.suppress(grpc.RpcError):
+            await rewriter.rewrite(HISTORY, UTTERANCE, timeout_seconds=0)
+        with contextlib.suppress(grpc.RpcError):
+            await rewriter.rewrite_batch(conversations, timeout_seconds=0)
+        await in_thread(served.target, ask, timeout_seconds=3)
+    assert all(seconds < 1 for seconds in backend.timeouts)
 
 
 @pytest.mark.asyncio
@@ -256,6 +278,34 @@ async def test_a_chatbot_gets_the_original_turn_whatever_happens(nobody: str, ca
     for code in ("UNAVAILABLE", "INVALID_ARGUMENT", "UnicodeEncodeError"):
         assert f"going on with the original turn: {code}" in caplog.text
     assert UTTERANCE not in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_is_closed_gives_the_original_turn_also_to_whoever_waits() -> None:
+    backend = FakeBackend()
+    backend.open.clear()
+    async with front(backend) as served:
+        rewriter = AsyncRewriter(served.target, timeout_seconds=10)
+        waiting = asyncio.create_task(rewriter.rewrite_or_original(HISTORY, UTTERANCE))
+        await backend.wait_until_asked(1)
+        await rewriter.close()
+        assert await waiting == UTTERANCE
+        assert await rewriter.rewrite_or_original(HISTORY, UTTERANCE) == UTTERANCE
+
+
+@pytest.mark.asyncio
+async def test_a_chatbot_that_changes_its_mind_is_left_alone() -> None:
+    backend = FakeBackend()
+    backend.open.clear()
+    async with front(backend) as served, AsyncRewriter(served.target, timeout_seconds=10) as rewriter:
+        waiting = asyncio.create_task(rewriter.rewrite_or_original(HISTORY, UTTERANCE))
+        await backend.wait_until_asked(1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await rewriter.rewrite_or_original(HISTORY, UTTERANCE)
 
 
 def test_a_reason_newer_than_the_client_is_still_a_passthrough() -> None:

@@ -74,7 +74,7 @@ def test_a_saved_configuration_is_readable(tmp_path: Path) -> None:
 def test_the_shipped_recipe_loads() -> None:
     with as_file(files("rewriter") / "recipes" / "zh.toml") as path:
         recipe = Recipe.load(path)
-    assert list(recipe.stages) == ["words", "phrases", "rewriting"]
+    assert list(recipe.stages) == ["words", "phrases", "four_layers", "rewriting"]
     ModelConfig.model_validate({"num_words": 10, "num_characters": 10, **recipe.model})
     prepared = {"incomplete", "excerpts", "validation", "validation_untouched"}
     prepared |= {

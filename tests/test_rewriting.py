@@ -12,7 +12,7 @@ from rewriter.config import Calibration
 from rewriter.conversation import Conversation, Origin, Span
 from rewriter.features import Features, Source
 from serving.answer import Outcome, PassthroughReason
-from serving.backend import BackendError, BackendUnavailable, BrokenAnswer, Prediction
+from serving.backend import BackendError, BackendUnavailable, BrokenAnswer, Prediction, ServedModel
 from serving.conversion import to_answer, to_response
 from serving.errors import CODES
 from serving.rewriting import REASONS, CannotRewrite, Rewriting
@@ -97,7 +97,8 @@ async def test_alternatives_differ_from_the_answer_and_from_each_other() -> None
 def withholding(backend: FakeBackend, **calibration: float) -> Rewriting:
     """As ``rewriting``, with a model that was calibrated."""
     features = Features(FEATURES.model_copy(update={"calibration": Calibration(**calibration)}), VOCABULARY)
-    return Rewriting(features, backend, MANIFEST.model, default_deadline_seconds=10, deadline_margin_seconds=0)
+    served = ServedModel(features, MANIFEST.model, backend.predict)
+    return Rewriting(lambda conversation_id: served, default_deadline_seconds=10, deadline_margin_seconds=0)
 
 
 @pytest.mark.asyncio
@@ -216,10 +217,15 @@ async def test_too_little_time_passes_the_turn_through_at_once(time_left_seconds
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("time_left_seconds", "most"), [(None, 9.0), (100.0, 9.0), (5.0, 4.0)])
-async def test_the_backend_gets_the_time_left_less_the_margin(time_left_seconds: float | None, most: float) -> None:
+@pytest.mark.parametrize(
+    ("time_left_seconds", "margin", "most"),
+    [(None, 2.0, 8.0), (100.0, 2.0, 8.0), (5.0, 2.0, 3.0), (None, 0.0, 9.0), (5.0, 0.0, 4.5)],
+)
+async def test_the_backend_gets_the_time_left_less_the_margin_or_a_tenth_of_it_if_that_is_more(
+    time_left_seconds: float | None, margin: float, most: float
+) -> None:
     backend = FakeBackend()
-    service = rewriting(backend, default_deadline_seconds=10, deadline_margin_seconds=1)
+    service = rewriting(backend, default_deadline_seconds=10, deadline_margin_seconds=margin)
     await service.rewrite(WEATHER, time_left_seconds=time_left_seconds)
     assert most - 1 < backend.timeouts[0] <= most
 

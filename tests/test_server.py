@@ -329,6 +329,8 @@ async def test_the_model_and_every_limit_can_be_asked_for() -> None:
     async with front(FakeBackend(), max_batch_items=5) as served:
         info = await served.stub.GetModelInfo(pb.GetModelInfoRequest())
     assert (info.model.name, info.max_batch_items, info.max_utterance_tokens) == ("fake", 5, 40)
+    limits = (info.max_turn_characters, info.max_utterance_characters, info.max_history_turns)
+    assert (*limits, info.max_answer_milliseconds) == (2000, 500, 200, 10_000)
     assert all(value for _, value in info.ListFields())
     assert len(info.ListFields()) == len(info.DESCRIPTOR.fields)
 
@@ -530,7 +532,7 @@ async def test_a_version_that_arrives_during_the_start_is_not_mixed_with_the_one
     versions = iter([model_dir / "1", model_dir / "2"])
     monkeypatch.setattr("serving.backends.newest_version", lambda folder: next(versions))
     guarded = guarded_model(ServerSettings(model_dir=model_dir), Metrics())
-    assert guarded.model.version == "1"
+    assert guarded.choose("").model.version == "1"
     assert next(versions) == model_dir / "2"
 
 
@@ -607,3 +609,27 @@ async def test_a_server_process_whose_model_cannot_be_used_ends_with_one_line_an
     assert process.returncode == 2
     assert "rewriter: the model cannot be used: expected" in log.decode()
     assert "Traceback" not in log.decode()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from rewriter.cli import main; "
+        "sys.argv[1:] = ['serve', '--model-dir', {folder}, '--port', '0', '--set', 'metrics.port=0']; main()",
+        "import json; from serving.processes.worker import main; "
+        "sys.exit(main(json.dumps({{'config': None, 'flags': {{'model_dir': {folder}, 'port': 0}}}})))",
+    ],
+    ids=["alone", "as a worker"],
+)
+async def test_a_server_process_without_tensorflow_ends_with_one_line_and_status_2(
+    model_dir: Path, program: str
+) -> None:
+    # None makes an import fail.
+    code = "import sys; sys.modules['tensorflow'] = None; " + program.format(folder=repr(str(model_dir)))
+    pipe = asyncio.subprocess.PIPE  # a worker ends with its standard input
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdin=pipe, stderr=pipe)
+    assert process.stderr is not None
+    log = (await process.stderr.read()).decode()
+    assert await process.wait() == 2
+    assert "rewriter: the model cannot be used: " in log and "tensorflow" in log
+    assert "Traceback" not in log

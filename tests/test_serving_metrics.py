@@ -174,12 +174,12 @@ async def test_no_label_comes_from_a_request() -> None:
 
 def test_metrics_are_answered_over_http_and_not_longer_than_the_server_lives() -> None:
     metrics = Metrics()
-    with exposed(metrics, MetricsSettings(port=0)) as address:
+    with exposed(metrics.registry, MetricsSettings(port=0)) as address:
         assert address is not None and address.startswith("http://127.0.0.1:")
         families = {family.name for family in text_string_to_metric_families(scrape(address))}
         with pytest.raises(OSError, match=r"metrics\.port: expected a free port, found 127\.0\.0\.1:"):
             taken = int(address.rpartition(":")[2].partition("/")[0])
-            with exposed(metrics, MetricsSettings(port=taken)):
+            with exposed(metrics.registry, MetricsSettings(port=taken)):
                 pass
     assert {"rewriter_calls", "rewriter_queue_depth", "process_resident_memory_bytes"} <= families
     with pytest.raises(OSError):
@@ -187,16 +187,16 @@ def test_metrics_are_answered_over_http_and_not_longer_than_the_server_lives() -
 
 
 def test_metrics_can_be_off() -> None:
-    with exposed(Metrics(), MetricsSettings(enabled=False)) as address:
+    with exposed(Metrics().registry, MetricsSettings(enabled=False)) as address:
         assert address is None
 
 
 def test_a_gauge_that_nobody_sets_is_not_there() -> None:
     metrics = Metrics()
-    assert value(metrics, "breaker_state", backend="a") is None
-    for state in (1, 2):
-        metrics.set_later("breaker_state", "0 closed, 1 half open, 2 open.", state, backend="a")
-    assert value(metrics, "breaker_state", backend="a") == 2
+    assert value(metrics, "certificate_end") is None
+    for moment in (1, 2):
+        metrics.set_later("certificate_end", "When the certificate ends.", moment)
+    assert value(metrics, "certificate_end") == 2
 
 
 def test_the_page_for_operators_explains_every_metric() -> None:

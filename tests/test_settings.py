@@ -123,6 +123,12 @@ def test_a_secret_is_never_repeated() -> None:
     assert "hush" not in repr(loaded)
 
 
+@pytest.mark.parametrize("headers", ["authorization=hush,", "hush", "authorization=", "=hush", "a=hush,,b=2", ""])
+def test_headers_that_a_collector_would_never_get_are_refused_without_quoting_them(headers: str) -> None:
+    [found] = problems({"tracing.headers": headers})
+    assert found == "flag tracing.headers: expected name=value with commas between, found another form"
+
+
 def test_an_assignment_without_a_value_is_refused() -> None:
     assert parse_flags(["host=a=b", "log.level="]) == {"host": "a=b", "log.level": ""}
     with pytest.raises(SettingsError, match="--set: expected KEY=VALUE, found 'port'"):

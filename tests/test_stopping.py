@@ -90,6 +90,22 @@ async def test_a_stream_that_has_said_everything_ends_well() -> None:
         await stopping
 
 
+async def test_a_stream_that_its_rate_limit_holds_up_does_not_hold_up_the_stop() -> None:
+    limit = {"turns_per_second": 0.001, "burst_turns": 1}
+    async with front(FakeBackend(), shutdown_grace_seconds=GRACE, rate_limit=limit) as served:
+        stream = served.stub.StreamRewrite()
+        for name in ("at once", "in a thousand seconds"):
+            await stream.write(pb.StreamRewriteRequest(request=request(name)))
+        assert (await stream.read()).request_id == "at once"
+        while not served.server.observability.metrics.rate_limited.labels("address")._value.get():
+            await asyncio.sleep(0.01)
+        await asyncio.wait_for(served.server.stop(), 30)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await stream.read()
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert reason_of(raised.value) == "STOPPING"
+
+
 async def test_those_who_only_wait_are_sent_away() -> None:
     async with front(FakeBackend(), shutdown_grace_seconds=GRACE) as served:
         watch = health_pb2_grpc.HealthStub(served.channel).Watch(health_pb2.HealthCheckRequest())

@@ -21,12 +21,12 @@ class FakeProcess:
 
     def send_signal(self, number: int) -> None:
         self.signals.append(number)
-        if number == signal.SIGTERM and not self.deaf:
+        if self.ended.done():
+            raise ProcessLookupError
+        if number == signal.SIGKILL:
+            self.end(-9)
+        elif number == signal.SIGTERM and not self.deaf:
             self.end(0)
-
-    def kill(self) -> None:
-        self.signals.append(signal.SIGKILL)
-        self.end(-9)
 
     def end(self, status: int) -> None:
         if not self.ended.done():
@@ -108,6 +108,23 @@ async def test_a_worker_that_does_not_end_is_killed() -> None:
     under_test.stop()
     assert await running == 0
     assert [process.signals for process in fleet.processes] == [[signal.SIGTERM, signal.SIGKILL]] * 2
+
+
+async def test_a_worker_that_ends_just_before_it_is_killed_does_not_spare_the_others() -> None:
+    fleet = Fleet(deaf=True)
+    under_test = supervisor(fleet, Clock(), stop_seconds=0)
+    running = asyncio.create_task(under_test.run())
+    await fleet.until(2)
+
+    def end_before_a_kill(number: int) -> None:
+        if number == signal.SIGKILL:
+            fleet.processes[0].end(0)
+            raise ProcessLookupError
+
+    fleet.processes[0].send_signal = end_before_a_kill  # type: ignore[method-assign]
+    under_test.stop()
+    assert await running == 0
+    assert fleet.processes[1].signals == [signal.SIGTERM, signal.SIGKILL]
 
 
 async def test_settings_that_no_worker_can_use_end_everything() -> None:

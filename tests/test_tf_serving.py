@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from front import MANIFEST, FakeBackend, features
+from front import MANIFEST, FakeBackend, features, rewriting
 from saved_models import FEATURES, VOCABULARY, write_model
 from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
@@ -39,12 +39,15 @@ from serving.server import FrontServer
 from serving.signatures import BEAM, GREEDY
 from serving.tf_serving.buckets import Buckets, batching_parameters, pad_rows
 from serving.tf_serving.catalogue import Catalogue
+from serving.tf_serving.endpoint import Endpoint
 from serving.tf_serving.fitting import Misfit, check_signatures
 from serving.tf_serving.routes import is_on_trial
 from serving.tf_serving.settings import TFServingSettings
 from serving.tf_serving.statuses import VersionGone, to_backend_error
 from serving.tf_serving.tensors import to_array, to_message
+from serving.tf_serving.watching import Watcher
 
+UTTERANCE = "明天有雨吗"
 BUCKETS = Buckets((48, 80), (1, 2, 8))
 STOCK = {
     "TensorProto": tensor_pb2.TensorProto,
@@ -205,6 +208,41 @@ def test_the_newest_version_that_can_be_read_counts_or_the_newest_says_why_not(t
         Catalogue(tmp_path).newest()
 
 
+@pytest.mark.parametrize("name", ["model.json", "features.json"])
+def test_a_version_that_this_user_may_not_read_counts_as_one_that_cannot_be_used(tmp_path: Path, name: str) -> None:
+    for number in (1, 2):
+        write_model(tmp_path, version=number)
+    # A folder cannot be read as a file; not even by root, whom modes do not stop.
+    unreadable = tmp_path / "2/assets.extra/rewriter" / name
+    unreadable.unlink()
+    unreadable.mkdir()
+    with pytest.raises(ValueError, match=rf"2: expected assets that can be read, found .*{name}"):
+        Catalogue(tmp_path).load(2)
+    assert Catalogue(tmp_path).newest().number == 1
+
+
+class BrokenEndpoint(Endpoint):
+    async def available_versions(self, timeout_seconds: float) -> set[int]:
+        raise RuntimeError(UTTERANCE)
+
+
+@pytest.mark.asyncio
+async def test_a_fault_of_ours_does_not_end_the_watch_and_is_logged_once_without_its_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint = BrokenEndpoint("localhost:0", TFServingSettings())
+    watcher = Watcher(endpoint, Catalogue(tmp_path), [], TFServingSettings())
+    watcher.start()
+    for _ in range(2):
+        await watcher.look()
+    await watcher.stop()
+    await endpoint.close()
+    [line] = caplog.records
+    assert (line.levelname, line.message) == ("ERROR", "localhost:0: unexpected RuntimeError")
+    assert "in available_versions" in vars(line)["facts"]["stack"]
+    assert UTTERANCE not in f"{caplog.text} {vars(line)}"
+
+
 def test_a_conversation_is_on_trial_or_not_for_good() -> None:
     """Golden: another process, or a later release, must choose alike."""
     chosen = [number for number in range(40) if is_on_trial(f"conversation {number}", 20)]
@@ -326,9 +364,7 @@ async def test_the_id_of_a_conversation_arrives_where_its_model_is_chosen() -> N
         chosen.append(conversation_id)
         return ServedModel(features(), Model("chosen", "1", ""), backend.predict)
 
-    use_case = Rewriting(
-        features(), backend, MANIFEST.model, default_deadline_seconds=9, deadline_margin_seconds=0, choose=choose
-    )
+    use_case = Rewriting(choose, default_deadline_seconds=9, deadline_margin_seconds=0)
     server = FrontServer(ServerSettings(model_dir=Path("unused"), port=0), backend, use_case)
     async with AsyncRewriter(f"127.0.0.1:{await server.start()}", timeout_seconds=9) as rewriter:
         chosen.clear()
@@ -350,8 +386,6 @@ async def test_a_model_that_changes_is_asked_again_but_not_for_ever(changes: int
             raise error
         return FakeBackend().answer(source)
 
-    service = Rewriting(
-        features(), FakeBackend(answer), MANIFEST.model, default_deadline_seconds=9, deadline_margin_seconds=0
-    )
+    service = rewriting(FakeBackend(answer))
     found = await service.rewrite_or_pass_through(Conversation(("西安今天的天气怎么样",), "明天有雨吗"))
     assert found.outcome.name == outcome

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from serving.config import MetricsSettings
+from serving.metrics import exposed as registry_exposed
 
 # Workers write what they measure to files in this folder.
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
@@ -38,17 +39,5 @@ def exposed(settings: MetricsSettings) -> Iterator[tuple[WorkerMetrics, str | No
     """The metrics, and the address where they are; None if they are switched off. Raises OSError."""
     with tempfile.TemporaryDirectory(prefix="rewriter-metrics-") as folder:
         metrics = WorkerMetrics(Path(folder))
-        if not settings.enabled:
-            yield metrics, None
-            return
-        try:
-            server, thread = start_http_server(settings.port, settings.host, metrics.registry)
-        except OSError as error:
-            where = f"{settings.host}:{settings.port}"
-            raise OSError(f"metrics.port: expected a free port, found {where}: {error}") from error
-        try:
-            yield metrics, f"http://{settings.host}:{server.server_port}/metrics"
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+        with registry_exposed(metrics.registry, settings) as address:
+            yield metrics, address

@@ -25,8 +25,6 @@ class Process(Protocol):
 
     def send_signal(self, number: int) -> None: ...
 
-    def kill(self) -> None: ...
-
     async def wait(self) -> int: ...
 
 
@@ -67,8 +65,7 @@ class Supervisor:
         _, unfinished = await asyncio.wait(keeping, timeout=self._stop_seconds)
         if unfinished:
             _LOGGER.error("%d workers did not end within %.0f s and are killed", len(unfinished), self._stop_seconds)
-            for process in self._processes.values():
-                process.kill()
+            self.tell(signal.SIGKILL)
             await asyncio.wait(unfinished)
         return self._status
 
@@ -78,8 +75,7 @@ class Supervisor:
     def tell(self, number: int) -> None:
         """Sends a signal to every worker."""
         for process in self._processes.values():
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(number)
+            _send(process, number)
 
     async def _keep(self, number: int) -> None:
         restarts, first = Restarts(), self._clock()
@@ -107,7 +103,7 @@ class Supervisor:
         self._observer.started(process.pid)
         _LOGGER.info("worker %d is process %d", number, process.pid)
         if self._stopping.is_set():
-            process.send_signal(signal.SIGTERM)  # it was not there yet when the others were told
+            _send(process, signal.SIGTERM)  # it was not there yet when the others were told
         status = await process.wait()
         del self._processes[number]
         self._observer.ended(process.pid)
@@ -123,3 +119,8 @@ class Supervisor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _send(process: Process, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        process.send_signal(number)

@@ -22,7 +22,7 @@ def address_backends(
     to start with.
     """
     catalogue = Catalogue(model_dir)
-    initial = catalogue.load(settings.version) if settings.version else catalogue.newest()
+    initial = catalogue.initial(settings.version)
     return [
         AddressBackend(Endpoint(address, settings), catalogue, initial, settings, observe)
         for address in settings.addresses

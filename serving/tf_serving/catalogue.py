@@ -41,6 +41,10 @@ class Catalogue:
     def __init__(self, model_dir: Path) -> None:
         self._model_dir = model_dir
 
+    def initial(self, number: int | None) -> Version:
+        """What a front starts with: the version of this number, or the newest. Raises ValueError if there is none."""
+        return self.load(number) if number else self.newest()
+
     def newest(self) -> Version:
         """The newest that can be read: one made for later fronts may lie beside the one that is served.
 
@@ -58,7 +62,7 @@ class Catalogue:
             raise
 
     def load(self, number: int) -> Version:
-        """Raises ValueError naming the folder if there is no such version, or it does not fit together."""
+        """Raises ValueError naming the folder if there is no such version, or it cannot be used."""
         folder = self._model_dir / str(number)
         try:
             written = manifest_path(folder).stat().st_mtime_ns
@@ -67,6 +71,8 @@ class Catalogue:
             raise ValueError(
                 f"{folder}: expected the assets of version {number}, found no {Path(error.filename).name}"
             ) from None
+        except OSError as error:
+            raise ValueError(f"{folder}: expected assets that can be read, found {error}") from None
         if manifest.version != str(number):
             raise ValueError(f"{folder}: expected the manifest of version {number}, found {manifest.version}")
         try:

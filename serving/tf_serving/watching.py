@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-import traceback
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from rewriter.features import collate
 from serving.backend import PROBE, BackendError, BackendUnavailable, BrokenAnswer
+from serving.logs import stack_of
 from serving.pb import tf_serving_pb2 as pb
 from serving.signatures import BEAM, read_predictions
 from serving.tf_serving.catalogue import Catalogue, Version
@@ -42,7 +42,7 @@ class Watcher:
         self._looks_begun = 0
         self._looks_ended = 0
         self._looked = asyncio.Condition()
-        self._said: dict[str, str] = {}
+        self._said: dict[str, tuple[str, dict[str, str]]] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -74,8 +74,8 @@ class Watcher:
             self._looks_begun += 1
             try:
                 await self._look()
-            except Exception:  # the watch must go on
-                self._say("watch", f"unexpected {traceback.format_exc()}", logging.ERROR)
+            except Exception as error:  # the watch must go on
+                self._say("watch", f"unexpected {type(error).__name__}", logging.ERROR, stack=stack_of(error))
             async with self._looked:
                 self._looks_ended = self._looks_begun
                 self._looked.notify_all()
@@ -145,11 +145,11 @@ class Watcher:
                     fingerprint=version.manifest.fingerprint,
                 )
 
-    def _say(self, subject: str, what: str, level: int = logging.INFO) -> None:
+    def _say(self, subject: str, what: str, level: int = logging.INFO, **facts: str) -> None:
         """Once for each change, or a server that is down would fill the log."""
-        if self._said.get(subject) != what:
-            self._said[subject] = what
-            _LOGGER.log(level, "%s: %s", self._endpoint.address, what)
+        if self._said.get(subject) != (what, facts):
+            self._said[subject] = what, facts
+            _LOGGER.log(level, "%s: %s", self._endpoint.address, what, extra={"facts": facts})
 
 
 async def wait_until_ready(watcher: Watcher, route: Route) -> None:

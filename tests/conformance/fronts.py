@@ -58,15 +58,7 @@ async def front(*targets: Target, start: bool = True, **changes: Any) -> AsyncIt
         candidates = [backend for backend in backends if backend.ready] or backends
         return candidates[next(turns) % len(candidates)].serving(conversation_id)
 
-    initial = choose("")
-    rewriting = Rewriting(
-        initial.features,
-        backends[0],
-        initial.model,
-        default_deadline_seconds=SECONDS,
-        deadline_margin_seconds=0.01,
-        choose=choose,
-    )
+    rewriting = Rewriting(choose, default_deadline_seconds=SECONDS, deadline_margin_seconds=0.01)
     try:
         if start:
             await asyncio.gather(*(backend.start() for backend in backends))

@@ -13,6 +13,7 @@ from target import Target, write_tiny
 
 from rewriter.vocabulary import SPECIAL_CHARACTERS, SPECIAL_WORDS, Vocabulary
 from serving.answer import PassthroughReason
+from serving.artefact import manifest_path
 from serving.backend import BackendUnavailable
 from serving.embedded import EmbeddedBackend
 from serving.tf_serving.backend import address_backends
@@ -34,6 +35,13 @@ def with_another_vocabulary(folder: Path, number: int) -> None:
 
 def with_an_answer_of_another_export(folder: Path, number: int) -> None:
     write_tiny(folder, number, fingerprint=OTHER_FINGERPRINT)
+
+
+def with_a_manifest_that_cannot_be_read(folder: Path, number: int) -> None:
+    write_tiny(folder, number)
+    path = manifest_path(folder / str(number))
+    path.unlink()
+    path.mkdir()
 
 
 def without_signatures_per_length(folder: Path, number: int) -> None:
@@ -135,10 +143,13 @@ async def test_a_version_that_is_not_on_the_fronts_storage_is_refused(target: Ta
     await backend.close()
 
 
-async def test_a_new_version_that_does_not_fit_leaves_the_old_one_in_charge(target: Target) -> None:
+@pytest.mark.parametrize("write", [with_an_answer_of_another_export, with_a_manifest_that_cannot_be_read])
+async def test_a_new_version_that_does_not_fit_leaves_the_old_one_in_charge(
+    target: Target, write: Callable[[Path, int], None]
+) -> None:
     async with front(target) as served:
         old = (await served.ask()).model.version
-        new = target.add_version(with_an_answer_of_another_export)
+        new = target.add_version(write)
         answers = [await served.ask() for _ in range(3)]
         assert [answer.model.version for answer in answers] == [old] * 3
         assert all(map(is_an_answer, answers))

@@ -19,15 +19,7 @@ async def test_a_trial_begins_and_ends_when_it_is_told_to(target: Target) -> Non
     target.configure(stable=old, canary=new)
     labels = {"version_label": "stable", "canary_label": "canary", "poll_seconds": 0.01}
     [backend] = address_backends(settings(target, **labels), target.model_dir)
-    initial = backend.serving("")
-    rewriting = Rewriting(
-        initial.features,
-        backend,
-        initial.model,
-        default_deadline_seconds=SECONDS,
-        deadline_margin_seconds=0.01,
-        choose=backend.serving,
-    )
+    rewriting = Rewriting(backend.serving, default_deadline_seconds=SECONDS, deadline_margin_seconds=0.01)
 
     async def version() -> str:
         return (await rewriting.rewrite(TURN, time_left_seconds=SECONDS)).model.version
