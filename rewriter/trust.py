@@ -14,23 +14,24 @@ def why_withheld(conversation: Conversation, rewrite: Rewrite, calibration: Cali
         return ""
     if rewrite.confidence < calibration.min_confidence:
         return f"confidence {rewrite.confidence:.3f} < {calibration.min_confidence:.2f}"
-    if lost := _longest_lost(conversation.utterance, rewrite):
+    lost = _longest_lost(conversation.utterance, rewrite)
+    if len(lost) > _MOST_REPLACED:
         return f"without {lost!r} of the utterance"
     return ""
 
 
 def _longest_lost(utterance: str, rewrite: Rewrite) -> str:
-    """The longest stretch of the utterance that the rewrite leaves out, if it is too long to have been replaced."""
+    """The longest stretch of the utterance that the rewrite leaves out, without white space."""
     kept = [False] * len(utterance)
-    said_before: set[str] = set()
+    copied: set[str] = set()
     for span in rewrite.spans:
         if span.origin is Origin.UTTERANCE:
             kept[span.source_start : span.source_end] = [True] * (span.source_end - span.source_start)
         else:
-            said_before.update(rewrite.text[span.start : span.end].casefold())
+            copied.update(rewrite.text[span.start : span.end].casefold())
     lost = longest = ""
     for character, is_kept in zip(utterance, kept, strict=True):
         # What was said before too may have been copied from there, along with what it restores.
-        lost = "" if is_kept or character.casefold() in said_before else lost + character.strip()
+        lost = "" if is_kept or character.casefold() in copied else lost + character.strip()
         longest = max(longest, lost, key=len)
-    return longest if len(longest) > _MOST_REPLACED else ""
+    return longest

@@ -92,9 +92,7 @@ class Rewriter:
         )
         return to_answer(
             self._stub.Rewrite(
-                request,
-                timeout=self._timeout_seconds if timeout_seconds is None else timeout_seconds,
-                metadata=self._metadata,
+                request, timeout=_or_usual(timeout_seconds, self._timeout_seconds), metadata=self._metadata
             )
         )
 
@@ -112,9 +110,7 @@ class Rewriter:
         """One call, one result per conversation, in their order. Raises grpc.RpcError if the call fails as a whole."""
         request = pb.BatchRewriteRequest(requests=map(to_request, conversations))
         response = self._stub.BatchRewrite(
-            request,
-            timeout=self._timeout_seconds if timeout_seconds is None else timeout_seconds,
-            metadata=self._metadata,
+            request, timeout=_or_usual(timeout_seconds, self._timeout_seconds), metadata=self._metadata
         )
         return list(map(_to_result, response.results))
 
@@ -208,9 +204,7 @@ class AsyncRewriter:
         )
         return to_answer(
             await self._stub.Rewrite(
-                request,
-                timeout=self._timeout_seconds if timeout_seconds is None else timeout_seconds,
-                metadata=self._metadata,
+                request, timeout=_or_usual(timeout_seconds, self._timeout_seconds), metadata=self._metadata
             )
         )
 
@@ -234,9 +228,7 @@ class AsyncRewriter:
         """See Rewriter.rewrite_batch."""
         request = pb.BatchRewriteRequest(requests=map(to_request, conversations))
         response = await self._stub.BatchRewrite(
-            request,
-            timeout=self._timeout_seconds if timeout_seconds is None else timeout_seconds,
-            metadata=self._metadata,
+            request, timeout=_or_usual(timeout_seconds, self._timeout_seconds), metadata=self._metadata
         )
         return list(map(_to_result, response.results))
 
@@ -290,6 +282,11 @@ class AsyncRewriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _or_usual(timeout_seconds: float | None, usual: float) -> float:
+    """None asks for the usual time, 0 for none at all."""
+    return usual if timeout_seconds is None else timeout_seconds
 
 
 # ValueError: text that UTF-8 cannot spell, a closed channel, an answer of a server much newer than this client.

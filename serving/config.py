@@ -37,6 +37,15 @@ class MetricsSettings(Group):
     port: int = Field(default=8601, ge=0, le=65535, description="0 picks a free one, which the log names")
 
 
+def read_headers(headers: SecretStr) -> dict[str, str]:
+    """``name=value`` with commas between, as gRPC wants it: names in lower case. Raises ValueError, without quoting."""
+    split = (pair.partition("=") for pair in headers.get_secret_value().split(","))
+    pairs = [(name.strip().lower(), value.strip()) for name, _, value in split]
+    if not all(name and value for name, value in pairs):
+        raise ValueError("expected name=value with commas between, found another form")
+    return dict(pairs)
+
+
 class TracingSettings(Group):
     endpoint: str | None = Field(
         default=None, description="OTLP collector (gRPC), such as http://localhost:4317; without one, no spans are made"
@@ -64,9 +73,7 @@ class TracingSettings(Group):
     @classmethod
     def _are_pairs(cls, headers: SecretStr | None) -> SecretStr | None:
         if headers is not None:
-            pairs = (pair.partition("=") for pair in headers.get_secret_value().split(","))
-            if not all(name.strip() and value.strip() for name, _, value in pairs):
-                raise ValueError("expected name=value with commas between, found another form")
+            read_headers(headers)
         return headers
 
 

@@ -13,7 +13,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from serving.config import TracingSettings
+from serving.config import TracingSettings, read_headers
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 # A server that stops waits so long for a collector that does not answer.
@@ -99,15 +99,8 @@ def connect(settings: TracingSettings, version: str) -> Tracing:
     exporter = OTLPSpanExporter(
         settings.endpoint,
         insecure=settings.endpoint.startswith("http://"),
-        headers=_headers(settings),
+        headers=read_headers(settings.headers) if settings.headers is not None else None,
         timeout=_EXPORT_SECONDS,
     )
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return Tracing(provider.get_tracer("serving", version), provider.shutdown)
-
-
-def _headers(settings: TracingSettings) -> dict[str, str] | None:
-    if settings.headers is None:
-        return None
-    pairs = (pair.partition("=") for pair in settings.headers.get_secret_value().split(","))
-    return {name.strip().lower(): value.strip() for name, _, value in pairs}
