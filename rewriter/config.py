@@ -118,6 +118,7 @@ class TrainingConfig(_Config):
     encoder_layers: int | None = Field(
         default=None, ge=1, description="fewer than the model's, which is faster; a later stage adds some: see growth"
     )
+    dropout: float | None = Field(default=None, ge=0, lt=1, description="another than the model's")
     optimizer: Literal["adamw", "muon"] = Field(
         default="adamw", description="muon (Jordan 2024): AdamW with orthogonal steps for the layers' matrices"
     )

@@ -19,7 +19,7 @@ from rewriter.vocabulary import EOT, PAD, UNK
 _PAIRS = 0.5
 # So often a word that is asked for stays where it is: what is not hidden has to be read too.
 _LEFT_VISIBLE = 0.1
-_HIDDEN_STEP = 4
+_HIDDEN_STEP = 32
 
 
 def hide_words(
@@ -27,8 +27,8 @@ def hide_words(
 ) -> tuple[Batch, np.ndarray]:
     """Hides a share of the words that were said, with their characters and the places where they stand once more.
 
-    Returns the source arrays with ``hidden`` (B, M), the positions that are asked for, and the words that stood there
-    (B, M), PAD where a row has fewer. Words outside the vocabulary cannot be guessed and stay.
+    Returns the source arrays with ``hidden`` (M,), the places that are asked for, counted through the whole batch, and
+    the words that stood there (M,), PAD at the end. Words outside the vocabulary cannot be guessed and stay.
     """
     word_ids = batch["word_ids"]
     size = word_ids.shape[1]
@@ -38,22 +38,18 @@ def hide_words(
     blank = asked & (rng.random(word_ids.shape) >= _LEFT_VISIBLE)
     characters = np.where(blank[..., None], PAD, batch["character_ids"])
     characters[..., 0] = np.where(blank, UNK, characters[..., 0])
+    # All rows' in one: a row of them for each would be padding for the most part, and to score it costs as much.
+    [places] = np.nonzero(asked.ravel())
+    padding = (0, round_up(max(1, len(places)), _HIDDEN_STEP) - len(places))
     sources = {
         "word_ids": np.where(blank, UNK, word_ids),
         "character_ids": characters,
         "turn_ids": batch["turn_ids"],
         # Like no other: the same word elsewhere must not tell.
         "copy_ids": np.where(blank, size + np.arange(size, dtype=np.int32), batch["copy_ids"]),
-        "hidden": _positions(asked),
+        "hidden": np.pad(places.astype(np.int32), padding),
     }
-    words = np.take_along_axis(word_ids, sources["hidden"], axis=1)
-    return sources, np.where(np.take_along_axis(asked, sources["hidden"], axis=1), words, PAD)
-
-
-def _positions(asked: np.ndarray) -> np.ndarray:
-    """The columns of each row that are True, (B, S) -> (B, M), filled up with others."""
-    most = min(round_up(max(1, int(asked.sum(axis=1).max())), _HIDDEN_STEP), asked.shape[1])
-    return np.argsort(~asked, axis=1, kind="stable")[:, :most].astype(np.int32)
+    return sources, np.pad(word_ids.ravel()[places], padding, constant_values=PAD)
 
 
 class WordGuesser(keras.Model):
@@ -76,8 +72,8 @@ class WordGuesser(keras.Model):
         self.built = True
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        """``inputs`` as ``hide_words`` gives them -> logits (B, M, V) float32."""
+        """``inputs`` as ``hide_words`` gives them -> logits (M, V) float32."""
         states = self._read(inputs, training=training).states
-        asked = ops.take_along_axis(states, inputs["hidden"][..., None], axis=1)
+        asked = ops.take(ops.reshape(states, (-1, states.shape[-1])), inputs["hidden"], axis=0)
         known = ops.cast(self._embedding.embeddings, asked.dtype)
         return ops.cast(ops.matmul(self.norm(self.transform(asked)), ops.transpose(known)), "float32") + self.bias

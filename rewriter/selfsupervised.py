@@ -27,7 +27,7 @@ _PEOPLE_END_IN = tuple("人妈爸姐妹哥弟奶爷婆公叔姨友师员生长�
 _MIN_CHARACTERS, _MAX_CHARACTERS = 2, 24
 # How often a second phrase is left out.
 _SECOND_GAP = 0.15
-_EXCERPT_CLAUSES = (2, 5)
+_EXCERPT_CLAUSES = (2, 10)
 # Neighbouring excerpts of one conversation teach nearly the same.
 _TURNS_PER_EXCERPT = 3
 # How often a phrase is moved even where one is shared.
@@ -52,7 +52,7 @@ class ExampleMaker:
         self._moved_before: deque[str] = deque(maxlen=_REMEMBERED_PHRASES)
 
     def excerpts(self, turns: Sequence[str]) -> list[Example]:
-        """Stretches of two to five neighbouring clauses as they are: at most one, and one for every three turns."""
+        """Stretches of two to ten neighbouring clauses as they are: at most one, and one for every three turns."""
         clauses = [clause for turn in turns for clause in _clauses(turn)]
         stretches = []
         start = 0

@@ -95,8 +95,9 @@ def train_stage(
     keras.config.set_dtype_policy(config.precision)
     features, vocabulary = load_features(prepared)
     sizes = {"num_words": len(vocabulary.words), "num_characters": len(vocabulary.characters)}
-    depth = {"num_encoder_layers": config.encoder_layers} if config.encoder_layers else {}
-    rewriter = RewriterModel(ModelConfig.model_validate({**model_config, **sizes, **depth}), features)
+    own = {"num_encoder_layers": config.encoder_layers, "dropout": config.dropout}
+    of_stage = {name: value for name, value in own.items() if value is not None}
+    rewriter = RewriterModel(ModelConfig.model_validate({**model_config, **sizes, **of_stage}), features)
     if initial is not None:
         begin_with(initial, rewriter)
     objective = OBJECTIVES[config.objective](rewriter, config, prepared)

@@ -33,11 +33,11 @@ def hidden(seed: int, share: float = 0.4) -> tuple[Batch, Batch, np.ndarray]:
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 0.99))
 def test_only_known_words_that_were_said_are_asked_for_and_the_rest_stays(seed: int, share: float) -> None:
     batch, inputs, words = hidden(seed, share)
-    rows, columns = np.nonzero(words != PAD)
-    places = inputs["hidden"][rows, columns]
-    assert len(set(zip(rows, places, strict=True))) == len(rows)
-    np.testing.assert_array_equal(words[rows, columns], batch["word_ids"][rows, places])
-    assert np.all(words[rows, columns] > EOT) and np.all(places >= BANK)
+    asked = inputs["hidden"][words != PAD]
+    assert len(set(asked)) == len(asked)
+    rows, places = np.unravel_index(asked, batch["word_ids"].shape)
+    np.testing.assert_array_equal(words[words != PAD], batch["word_ids"][rows, places])
+    assert np.all(words[words != PAD] > EOT) and np.all(places >= BANK)
     assert np.all(batch["turn_ids"][rows, places] > 0)
     untouched = np.ones_like(batch["word_ids"], bool)
     untouched[rows, places] = False
@@ -60,9 +60,9 @@ def test_nothing_tells_a_hidden_word(seed: int) -> None:
 def test_about_the_wanted_share_is_asked_for_and_a_tenth_of_it_stays_visible() -> None:
     known = batch_of_known_words()
     inputs, words = hide_words(known, 0.3, BANK, np.random.default_rng(1))
-    said = known["word_ids"].shape[1] - BANK
-    assert np.count_nonzero(words) / (len(words) * said) == pytest.approx(0.3, abs=0.06)
-    visible = np.take_along_axis(inputs["word_ids"], inputs["hidden"], axis=1) == words
+    said = known["word_ids"][:, BANK:].size
+    assert np.count_nonzero(words) / said == pytest.approx(0.3, abs=0.06)
+    visible = inputs["word_ids"].ravel()[inputs["hidden"]] == words
     assert np.count_nonzero(visible & (words != PAD)) / np.count_nonzero(words) == pytest.approx(0.1, abs=0.05)
 
 
@@ -109,8 +109,8 @@ def test_the_loss_counts_each_asked_word_once_and_padding_not_at_all(tmp_path: P
     encode_examples(tiny.features(), tiny.EXAMPLES).save(tmp_path / "validation.npz")
     settings = TrainingConfig(data=(DataShare(path="train"),), validation="validation", epochs=1)
     objective = MaskedWords(tiny.model(), settings, tmp_path)
-    logits = np.log(np.array([[[0.2, 0.5, 0.3], [0.1, 0.6, 0.3]], [[0.1, 0.1, 0.8], [0.3, 0.3, 0.4]]], np.float32))
-    words = np.array([[1, 2], [PAD, PAD]])
+    logits = np.log(np.array([[0.2, 0.5, 0.3], [0.1, 0.6, 0.3], [0.1, 0.1, 0.8], [0.3, 0.3, 0.4]], np.float32))
+    words = np.array([1, 2, PAD, PAD])
     assert float(objective.loss(words, logits)) == pytest.approx(-(np.log(0.5) + np.log(0.3)) / 2, rel=1e-5)
 
 
