@@ -197,6 +197,17 @@ def test_each_stage_of_a_recipe_begins_with_the_best_of_the_one_before(
         np.testing.assert_allclose(np.array(after.value), np.array(before.value), rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.usefixtures("eager")
+def test_a_stage_has_its_own_dropout_and_the_next_one_the_models(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _script(monkeypatch, [0.5, 0.5])
+    stages = {"first": _stage(epochs=1, dropout=0.0), "second": _stage(epochs=1)}
+    train_recipe(prepared, tmp_path, Recipe.model_validate({"model": {**SIZES, "dropout": 0.2}, "stages": stages}))
+    models = [load_model(tmp_path / stage / "best") for stage in stages]
+    assert [(model.config.dropout, model.dropout.rate) for model in models] == [(0.0, 0.0), (0.2, 0.2)]
+
+
 def test_the_best_of_several_runs_is_the_mean_of_their_best(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
