@@ -42,7 +42,16 @@ def prepare(
         list[Path] | None,
         typer.Option(help='Unannotated conversations to learn from first: JSON Lines of {"turns": [text, …]}.'),
     ] = None,
-    granularity: Annotated[Granularity, typer.Option(help="What a token is.")] = Granularity.NAMES,
+    granularity: Annotated[
+        Granularity | None, typer.Option(help="What a token is; default: names, or as --for-model has it.")
+    ] = None,
+    for_model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Model folder whose training is to go on: its words and features are kept, and of several references "
+            "the one that it finds likeliest is learnt."
+        ),
+    ] = None,
     validation_lines: Annotated[int, typer.Option(min=1, help="Lines kept for validation, from the end.")] = 1000,
     check: Annotated[
         bool, typer.Option("--check", help="Only look for faults: words nobody said, repetitions, leaks between files.")
@@ -56,6 +65,8 @@ def prepare(
         return
     if output is None:
         raise ValueError("expected --output, the folder for the arrays, found none")
+    if granularity and for_model:
+        raise ValueError("expected --granularity or --for-model, whose tokens are known, found both")
     from rewriter import preparation
     from rewriter.config import FeaturesConfig
 
@@ -66,7 +77,8 @@ def prepare(
         extra_paths=corpora[1:],
         dialogue_paths=from_dialogues or (),
         validation_lines=validation_lines,
-        config=FeaturesConfig(granularity=granularity),
+        config=FeaturesConfig(granularity=granularity or Granularity.NAMES),
+        model=for_model,
     )
     typer.echo(json.dumps(counts, indent=2))
 
@@ -87,13 +99,16 @@ def train(
     prepared: Annotated[Path, typer.Argument(help="What `prepare` wrote.")],
     output: Annotated[Path, typer.Option(help="Folder for checkpoints, curves and the model; run again to go on.")],
     recipe: Annotated[Path, typer.Option(help="Sizes of the model and stages of its training.")] = RECIPE,
+    begin_with: Annotated[
+        Path | None, typer.Option(help="Model folder to go on from; `prepare --for-model` it first. Default: nothing.")
+    ] = None,
 ) -> None:
     """Train a model; a run that was killed goes on where it was."""
     from rewriter.config import Recipe
     from rewriter.training import train_recipe
 
     _log_to_stderr()
-    best = train_recipe(prepared, output, Recipe.load(recipe))
+    best = train_recipe(prepared, output, Recipe.load(recipe), begin_with)
     typer.echo(f"the best model is in {best}")
 
 

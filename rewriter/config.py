@@ -162,13 +162,6 @@ class Recipe(_Config):
     stages: dict[str, TrainingConfig]
 
     @model_validator(mode="after")
-    def _runs_have_a_common_origin(self) -> Self:
-        first = next(iter(self.stages), "")
-        if first and self.stages[first].runs > 1:
-            raise ValueError(f"expected one run of the first stage, {first}: others need its weights to begin with")
-        return self
-
-    @model_validator(mode="after")
     def _encoders_only_grow(self) -> Self:
         whole = ModelConfig.model_validate({"num_words": 1, "num_characters": 1, **self.model}).num_encoder_layers
         depth = 0

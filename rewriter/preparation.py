@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
 from pathlib import Path
 
-from rewriter.artefact import FEATURES_FILE
+from rewriter.artefact import FEATURES_FILE, load_features
 from rewriter.augmentation import lengthen, swap_words
-from rewriter.config import FeaturesConfig
+from rewriter.config import Calibration, FeaturesConfig
 from rewriter.conversation import Conversation, Example
 from rewriter.corpus import Corpus, normalized, read_corpus, read_dialogues, topic_changes, untouched
 from rewriter.dataset import PreparedExamples
@@ -38,6 +38,7 @@ def prepare(
     validation_lines: int = 1000,
     max_words: int = 12000,
     config: FeaturesConfig | None = None,
+    model: Path | None = None,
     seed: int = 1,
 ) -> dict[str, int]:
     """Writes prepared examples to ``output`` and returns (and writes) the counts of what was read, used and left out.
@@ -47,19 +48,27 @@ def prepare(
     train_untouched, train_topic_changes, train_variants, train_swapped, train_lengthened, validation,
     validation_untouched, from further corpora extra, extra_untouched and extra_swapped, from dialogues excerpts
     and incomplete (.npz each), words.txt, characters.txt, features.json, report.json. The vocabulary does not depend on
-    the further corpora: they can be exchanged under a trained model.
+    the further corpora: they can be exchanged under a trained model. With ``model``, a folder, vocabulary and features
+    are that model's, whose training can then go on, with the one of several references that it finds likeliest.
     """
+    known = load_features(model) if model else None
+    if known:  # its confidence will have to be calibrated anew
+        config = known[0].model_copy(update={"calibration": Calibration()})
     config = config or FeaturesConfig()
     corpus = _read(corpus_path)
     train, validation = _split(corpus, corpus_path, validation_lines)
     held_out = _held_out(validation)
     tokenizer = RememberingTokenizer(config.granularity)
+    extra = _without(held_out, (example for path in extra_paths for example in _read(path).examples))
+    if model:
+        from rewriter.references import likeliest_first  # needs Keras
+
+        train, extra = (likeliest_first(examples, model, tokenizer) for examples in (train, extra))
     maker = ExampleMaker(tokenizer, seed)
     annotated = _annotated_parts(train, held_out, maker, tokenizer, seed)
     dialogues = (turns for path in dialogue_paths for turns in read_dialogues(path))
     excerpts = _without(held_out, (excerpt for turns in dialogues for excerpt in maker.excerpts(turns)))
-    vocabulary = _vocabulary(train, excerpts, tokenizer, max_words)
-    extra = _without(held_out, (example for path in extra_paths for example in _read(path).examples))
+    vocabulary = known[1] if known else _vocabulary(train, excerpts, tokenizer, max_words)
 
     output.mkdir(parents=True, exist_ok=True)
     # What a run was begun with is known by it: what is half new must not look like what was there before.

@@ -5,24 +5,28 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rewriter.artefact import WEIGHTS_FILE, load_features, preprocessing_fingerprint
 from rewriter.config import Recipe
 
 RECIPE_FILE = "recipe.json"
 PREPARED_FILE = "prepared.json"
+INITIAL_FILE = "initial.json"
 _FINGERPRINTED = ("words.txt", "characters.txt", "features.json", "report.json")
 
 
-def begin(prepared: Path, output: Path, recipe: Recipe) -> None:
-    """Notes in ``output`` the recipe and what was prepared; raises ValueError naming what differs from an earlier note.
+def begin(prepared: Path, output: Path, recipe: Recipe, initial: Path | None = None) -> None:
+    """Notes in ``output`` what a run is begun with; raises ValueError naming what differs from an earlier note.
 
     What was prepared is known by its word lists, features and counts, not by its arrays, which are large; that all that
     the recipe asks for is there, is looked at before the first stage and not hours later.
     """
     _require_parts(prepared, recipe)
+    _require_origin(prepared, recipe, initial)
     fingerprints = {name: file_fingerprint(prepared / name) for name in _FINGERPRINTED}
     output.mkdir(parents=True, exist_ok=True)
     _note(output / RECIPE_FILE, recipe.model_dump(mode="json"))
     _note(output / PREPARED_FILE, fingerprints)
+    _note(output / INITIAL_FILE, {WEIGHTS_FILE: initial and file_fingerprint(initial / WEIGHTS_FILE)})
 
 
 def file_fingerprint(path: Path) -> str:
@@ -34,6 +38,19 @@ def _require_parts(prepared: Path, recipe: Recipe) -> None:
         for part in stage.parts:
             if not (prepared / f"{part}.npz").is_file():
                 raise ValueError(f"{prepared}: expected {part}.npz for the stage {name}, found none")
+
+
+def _require_origin(prepared: Path, recipe: Recipe, initial: Path | None) -> None:
+    """Raises ValueError unless the model to begin with, if any, has the words and features of what was prepared."""
+    if initial is None:
+        first = next(iter(recipe.stages), "")
+        if first and recipe.stages[first].runs > 1:
+            raise ValueError(f"expected one run of the first stage, {first}: others need its weights to begin with")
+    elif preprocessing_fingerprint(*load_features(initial)) != preprocessing_fingerprint(*load_features(prepared)):
+        raise ValueError(
+            f"{prepared}: expected what was prepared with the words and features of {initial} (see `rewriter prepare "
+            "--for-model`), found others"
+        )
 
 
 def _note(path: Path, described: dict[str, Any]) -> None:

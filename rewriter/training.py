@@ -46,13 +46,14 @@ class Progress:
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-def train_recipe(prepared: Path, output: Path, recipe: Recipe) -> Path:
+def train_recipe(prepared: Path, output: Path, recipe: Recipe, initial: Path | None = None) -> Path:
     """Runs the stages of a recipe, each from the best model of the one before; returns the folder of the last best.
 
-    Run again after a kill, it goes on where it was; raises ValueError if it was begun with another recipe or data.
+    The first one begins with the model folder ``initial``, if there is one, else with nothing. Run again after a kill,
+    it goes on where it was; raises ValueError if it was begun with another recipe, data or model.
     """
-    begin(prepared, output, recipe)
-    best: Path | None = None
+    begin(prepared, output, recipe, initial)
+    best = initial
     for name, stage in recipe.stages.items():
         log.info("stage %s", name)
         best = _train_runs(prepared, output / name, stage, recipe.model, initial=best)

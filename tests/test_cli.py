@@ -149,6 +149,27 @@ def test_prepare_cuts_words_of_the_dictionary_and_repeated_names_unless_told_oth
     assert json.loads((tmp_path / "a" / "features.json").read_text(encoding="utf-8"))["granularity"] == "names"
 
 
+def test_prepare_and_train_go_on_from_a_model(corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+    prepared, recipe, output = tmp_path / "prepared", tmp_path / "recipe.toml", tmp_path / "out"
+    arguments = ("prepare", str(corpus), "--output", str(prepared), "--validation-lines", "2")
+    refused = run(*arguments, "--for-model", str(model_folder), "--granularity", "word")
+    assert refused.returncode == 2
+    assert "expected --granularity or --for-model, whose tokens are known, found both" in refused.stderr
+    assert run(*arguments, "--for-model", str(model_folder)).returncode == 0
+    assert (prepared / "words.txt").read_bytes() == (model_folder / "words.txt").read_bytes()
+    sizes = json.loads((model_folder / "config.json").read_text(encoding="utf-8"))
+    model = "\n".join(f"{name} = {json.dumps(value)}" for name, value in sizes.items())
+    recipe.write_text(
+        f'[model]\n{model}\n[stages.only]\ndata = [{{path = "train"}}]\nvalidation = "validation"\nepochs = 1\n',
+        encoding="utf-8",
+    )
+    train = ("train", str(prepared), "--output", str(output), "--recipe", str(recipe))
+    trained = run(*train, "--begin-with", str(model_folder))
+    assert trained.returncode == 0, trained.stderr
+    assert json.loads((output / "initial.json").read_text(encoding="utf-8"))["weights.npz"]
+    assert (output / "only" / "best" / "weights.npz").is_file()
+
+
 def test_prepare_without_a_folder_to_write_to_says_so(corpus: Path) -> None:
     finished = run("prepare", str(corpus))
     assert finished.returncode == 2

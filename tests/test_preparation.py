@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rewriter import preparation
-from rewriter.config import FeaturesConfig
+from rewriter.config import Calibration, FeaturesConfig
 from rewriter.conversation import Conversation, Example
 from rewriter.corpus import read_corpus
 from rewriter.dataset import PreparedExamples
@@ -420,6 +420,22 @@ def test_the_granularity_asked_for_is_prepared(tmp_path: Path) -> None:
     words = Vocabulary.load(tmp_path / "out").words[5:]
     assert "iphone15" in words
     assert all(len(word) == 1 for word in words if not word.isascii())
+
+
+def test_what_is_prepared_for_a_model_has_its_words_and_features_but_not_its_calibration(tmp_path: Path) -> None:
+    vocabulary = Vocabulary.build(Counter({"香山": 2, "作者": 3}), max_words=9)
+    of_model = CONFIG.model_copy(update={"calibration": Calibration(slope=2.0, min_confidence=0.4)})
+    for folder, features in (("model", of_model), ("expected", CONFIG)):
+        (tmp_path / folder).mkdir()
+        vocabulary.save(tmp_path / folder)
+        features.save(tmp_path / folder / "features.json")
+    prepare(write_corpus(tmp_path, LINES), tmp_path / "out", validation_lines=2, model=tmp_path / "model")
+    for name in ("words.txt", "characters.txt", "features.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
+    [example, _] = read_corpus(tmp_path / "corpus.txt").examples[-2:]
+    source = features_of(tmp_path / "expected").encode(example.conversation)
+    found = PreparedExamples.load(tmp_path / "out" / "validation.npz").batch([0])
+    assert found["word_ids"][0, : len(source)].tolist() == source.word_ids.tolist()
 
 
 def test_utterances_that_are_too_long_are_counted_and_left_out(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from rewriter.training import (
     train_recipe,
     train_stage,
 )
+from rewriter.vocabulary import Vocabulary
 
 LAYERS = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 SIZES = tiny.model_config(dropout=0.1, **LAYERS).model_dump(exclude={"num_words", "num_characters"})
@@ -195,6 +196,39 @@ def test_each_stage_of_a_recipe_begins_with_the_best_of_the_one_before(
     first, second = (load_model(tmp_path / stage / "best") for stage in recipe.stages)
     for before, after in zip(first.trainable_variables, second.trainable_variables, strict=True):
         np.testing.assert_allclose(np.array(after.value), np.array(before.value), rtol=1e-3, atol=1e-6)
+
+
+def _origin(directory: Path, vocabulary: Vocabulary = tiny.VOCABULARY) -> Path:
+    model = tiny.model(seed=3, dropout=0.1, **LAYERS)
+    save_artefact(directory, model, tiny.FEATURES, vocabulary)
+    return directory
+
+
+@pytest.mark.usefixtures("eager")
+def test_the_first_stage_begins_with_a_model_if_there_is_one_and_may_have_several_runs(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    still = {"epochs": 1, "learning_rate": 1e-12, "final_learning_rate": 1e-12, "weight_decay": 0.0}
+    _script(monkeypatch, [0.5, 0.5, 0.5])
+    recipe = Recipe.model_validate({"model": SIZES, "stages": {"first": _stage(runs=2, **still)}})
+    origin = _origin(tmp_path / "origin")
+    best = train_recipe(prepared, tmp_path / "run", recipe, origin)
+    for before, after in zip(load_model(origin).trainable_variables, load_model(best).trainable_variables, strict=True):
+        np.testing.assert_allclose(np.array(after.value), np.array(before.value), rtol=1e-3, atol=1e-6)
+
+
+def test_a_model_to_begin_with_has_the_words_of_what_was_prepared_and_stays_the_same(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "train_stage", lambda *given, **named: None)
+    recipe = Recipe.model_validate({"model": SIZES, "stages": {"first": _stage()}})
+    turned = Vocabulary((*tiny.VOCABULARY.words[:-2], *tiny.VOCABULARY.words[:-3:-1]), tiny.VOCABULARY.characters)
+    with pytest.raises(ValueError, match="expected what was prepared with the words and features of .*other"):
+        train_recipe(prepared, tmp_path / "run", recipe, _origin(tmp_path / "other", turned))
+    for _ in range(2):
+        train_recipe(prepared, tmp_path / "run", recipe, _origin(tmp_path / "origin"))
+    with pytest.raises(ValueError, match=r"initial\.json: expected .*, weights\.npz '[0-9a-f]+', found None"):
+        train_recipe(prepared, tmp_path / "run", recipe)
 
 
 @pytest.mark.usefixtures("eager")
