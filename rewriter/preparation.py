@@ -3,12 +3,13 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 from rewriter.artefact import FEATURES_FILE, load_features
-from rewriter.augmentation import lengthen, swap_words
+from rewriter.augmentation import lengthen, make_wordy, swap_words
 from rewriter.config import Calibration, FeaturesConfig
 from rewriter.conversation import Conversation, Example
 from rewriter.corpus import Corpus, normalized, read_corpus, read_dialogues, topic_changes, untouched
@@ -25,6 +26,8 @@ REPORT_FILE = "report.json"
 _CORPUS_WEIGHT = 10
 # Of the turns that need nothing, every third is put into a longer conversation too, in each of two kinds.
 _NEGATIVE_STEP = 3
+# Of each file of dialogues, those whose statements come into other conversations.
+_WORDY_CONVERSATIONS = 3000
 # Turns whose tokens are remembered, some 2 KB each.
 _REMEMBERED_TURNS = 2**16
 
@@ -46,10 +49,11 @@ def prepare(
     The last ``validation_lines`` readable lines of the corpus become the validation set; training examples that repeat
     one of them, as it is or with its reference for an utterance, however typed, are left out. Files: train,
     train_untouched, train_topic_changes, train_variants, train_swapped, train_lengthened, validation,
-    validation_untouched, from further corpora extra, extra_untouched and extra_swapped, from dialogues excerpts
-    and incomplete (.npz each), words.txt, characters.txt, features.json, report.json. The vocabulary does not depend on
-    the further corpora: they can be exchanged under a trained model. With ``model``, a folder, vocabulary and features
-    are that model's, whose training can then go on, with the one of several references that it finds likeliest.
+    validation_untouched, from further corpora extra, extra_untouched and extra_swapped, from dialogues excerpts,
+    incomplete and, with all training lines, wordy (.npz each), words.txt, characters.txt, features.json, report.json.
+    The vocabulary does not depend on the further corpora: they can be exchanged under a trained model. With ``model``,
+    a folder, vocabulary and features are that model's, whose training can then go on, with the one of several
+    references that it finds likeliest.
     """
     known = load_features(model) if model else None
     if known:  # its confidence will have to be calibrated anew
@@ -80,6 +84,7 @@ def prepare(
     parts = {
         **annotated,
         **_extra_parts(extra, held_out, tokenizer, seed),
+        "wordy": _without(held_out, make_wordy([*train, *extra], _some_turns(dialogue_paths), seed)),
         "validation": validation,
         "validation_untouched": untouched(validation),
         "excerpts": excerpts,
@@ -140,6 +145,13 @@ def _extra_parts(
         "extra_untouched": _without(given | held_out, untouched(extra)),
         "extra_swapped": _without(held_out, swap_words(extra, tokenizer, seed)),
     }
+
+
+def _some_turns(dialogue_paths: Sequence[Path]) -> Iterator[str]:
+    """Turns of the first conversations of each file, so that no large one drowns the others."""
+    for path in dialogue_paths:
+        for turns in islice(read_dialogues(path), _WORDY_CONVERSATIONS):
+            yield from turns
 
 
 class RememberingTokenizer(Tokenizer):

@@ -1,11 +1,11 @@
-"""Other names in the same conversations, and longer conversations."""
+"""Other names in the same conversations, longer conversations, and longer turns."""
 
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from rewriter.augmentation import lengthen, swap_words
+from rewriter.augmentation import lengthen, make_wordy, swap_words
 from rewriter.checking import check_corpora
 from rewriter.config import FeaturesConfig
 from rewriter.conversation import Conversation, Example
@@ -139,3 +139,51 @@ def test_only_what_has_a_history_is_made_longer() -> None:
     assert list(lengthen([alone], 1)) == []
     assert len(list(lengthen([alone, XIAN], 1))) == 1
     assert list(lengthen(EXAMPLES, 3)) == list(lengthen(EXAMPLES, 3))
+
+
+TURNS = (
+    "好的，我明天一早就出发。那里冷不冷我不知道。谢谢你的建议！",
+    "他，我不认识。",
+    "哦！广州天天都在下大雨。你带伞了没有？",
+    "行",
+)
+STATEMENTS = ("我明天一早就出发。", "谢谢你的建议！", "广州天天都在下大雨。")
+
+
+def test_what_is_said_besides_stands_in_the_reference_as_in_the_utterance() -> None:
+    before, after = set(), set()
+    for seed in range(200):
+        for plain, wordy in zip(EXAMPLES, make_wordy(EXAMPLES, TURNS, seed), strict=True):
+            utterance, reference = plain.conversation.utterance, plain.reference
+            start, found, end = wordy.conversation.utterance.partition(utterance)
+            assert found
+            assert wordy.reference == start + reference + end
+            for turn, longer in zip(plain.conversation.history, wordy.conversation.history, strict=True):
+                assert turn in longer
+            before.add(start)
+            after.add(end)
+    openers = ("", "好的，", "哦！")
+    assert before == {opener + statement for opener in openers for statement in ("", *_bare(STATEMENTS))}
+    assert after == {mark + statement for mark in "？。" for statement in ("", *_bare(STATEMENTS))}
+
+
+def _bare(statements: tuple[str, ...]) -> tuple[str, ...]:
+    """As they are found, without the opener before them."""
+    return ("好的，我明天一早就出发。", *statements[1:])
+
+
+def test_a_turn_gets_the_mark_that_it_lacks() -> None:
+    turns = ("它几岁", "几岁了？", "三岁", "三岁。", "哈哈~")
+    example = Example(Conversation(turns, "早上好"), "早上好")
+    [wordy, *_] = (
+        made
+        for seed in range(999)
+        for made in make_wordy([example], TURNS, seed)
+        if sum(map(len, made.conversation.history)) == sum(map(len, turns)) + 2
+    )
+    assert wordy.conversation.history == ("它几岁？", "几岁了？", "三岁。", "三岁。", "哈哈~")
+
+
+@pytest.mark.parametrize("turns", [(), ("好的，",), ("我明天一早就出发。",), ("他，我不认识。",)])
+def test_without_openers_and_statements_no_turn_becomes_longer(turns: tuple[str, ...]) -> None:
+    assert list(make_wordy(EXAMPLES, turns, 1)) == []
