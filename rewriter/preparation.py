@@ -49,8 +49,9 @@ def prepare(
     The last ``validation_lines`` readable lines of the corpus become the validation set; training examples that repeat
     one of them, as it is or with its reference for an utterance, however typed, are left out. Files: train,
     train_untouched, train_topic_changes, train_variants, train_swapped, train_lengthened, validation,
-    validation_untouched, from further corpora extra, extra_untouched and extra_swapped, from dialogues excerpts,
-    incomplete and, with all training lines, wordy (.npz each), words.txt, characters.txt, features.json, report.json.
+    validation_untouched, from further corpora extra, extra_untouched, extra_swapped and, where there are several,
+    extra_1, extra_2 and so on for each by itself, from dialogues excerpts, incomplete and, with all training lines,
+    wordy (.npz each), words.txt, characters.txt, features.json, report.json.
     The vocabulary does not depend on the further corpora: they can be exchanged under a trained model. With ``model``,
     a folder, vocabulary and features are that model's, whose training can then go on, with the one of several
     references that it finds likeliest.
@@ -63,11 +64,12 @@ def prepare(
     train, validation = _split(corpus, corpus_path, validation_lines)
     held_out = _held_out(validation)
     tokenizer = RememberingTokenizer(config.granularity)
-    extra = _without(held_out, (example for path in extra_paths for example in _read(path).examples))
+    further = [_without(held_out, _read(path).examples) for path in extra_paths]
     if model:
         from rewriter.references import likeliest_first  # needs Keras
 
-        train, extra = (likeliest_first(examples, model, tokenizer) for examples in (train, extra))
+        train, *further = (likeliest_first(examples, model, tokenizer) for examples in (train, *further))
+    extra = [example for examples in further for example in examples]
     maker = ExampleMaker(tokenizer, seed)
     annotated = _annotated_parts(train, held_out, maker, tokenizer, seed)
     dialogues = (turns for path in dialogue_paths for turns in read_dialogues(path))
@@ -84,6 +86,7 @@ def prepare(
     parts = {
         **annotated,
         **_extra_parts(extra, held_out, tokenizer, seed),
+        **{f"extra_{number}": examples for number, examples in enumerate(further, start=1) if len(further) > 1},
         "wordy": _without(held_out, make_wordy([*train, *extra], _some_turns(dialogue_paths), seed)),
         "validation": validation,
         "validation_untouched": untouched(validation),

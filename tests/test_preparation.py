@@ -189,6 +189,13 @@ def test_what_is_held_out_is_not_taught_in_other_letters_nor_by_dialogues(tmp_pa
         assert conversations.isdisjoint(row[:3] for row in rows(tmp_path / "out", name))
 
 
+def test_a_single_further_corpus_has_no_number(tmp_path: Path) -> None:
+    corpus, extra = write_corpus(tmp_path, LINES), write_extra(tmp_path, *EXTRA)
+    counts = prepare(corpus, tmp_path / "out", extra_paths=[extra], validation_lines=2, config=CONFIG)
+    assert counts["extra"] == len(EXTRA)
+    assert "extra_1" not in counts
+
+
 def test_all_training_lines_become_wordy_where_dialogues_have_statements(tmp_path: Path) -> None:
     dialogues, further = tmp_path / "wordy.jsonl", tmp_path / "further.txt"
     dialogues.write_text(json.dumps({"turns": ["好的，明天早上我去买票。", "行"]}) + "\n", encoding="utf-8")
@@ -345,7 +352,11 @@ def test_further_corpora_make_parts_of_their_own_and_change_no_other(prepared: P
     )
     assert (counts["extra"], counts["extra_untouched"], counts["lines"]) == (4, 3, len(LINES))
     made = {path.name for path in (tmp_path / "out").iterdir()} - {path.name for path in prepared.iterdir()}
-    assert made == {"extra.npz", "extra_untouched.npz", "extra_swapped.npz"}
+    assert made == {f"extra{part}.npz" for part in ("", "_untouched", "_swapped", "_1", "_2")}
+    assert [*rows(tmp_path / "out", "extra_1"), *rows(tmp_path / "out", "extra_2")] == [
+        *rows(tmp_path / "out", "extra")
+    ]
+    assert (counts["extra_1"], counts["extra_2"]) == (3, 1)
     for name in ("words.txt", "characters.txt", "features.json"):
         assert (tmp_path / "out" / name).read_bytes() == (prepared / name).read_bytes()
     for path in prepared.glob("*.npz"):
