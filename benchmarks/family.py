@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from rewriter.artefact import file_fingerprint
 from rewriter.config import Recipe
 from rewriter.dataset import PreparedExamples
-from rewriter.runs import RECIPE_FILE, begin, file_fingerprint
+from rewriter.runs import RECIPE_FILE, begin
 from rewriter.vocabulary import UNK
 
 RECIPE = Path(__file__).parents[1] / "rewriter" / "recipes" / "family.toml"

@@ -53,6 +53,11 @@ def preprocessing_fingerprint(features: FeaturesConfig, vocabulary: Vocabulary) 
     return int.from_bytes(hashlib.sha256(described.encode()).digest()[:8], "big") >> 1
 
 
+def file_fingerprint(path: Path) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def load_model(directory: Path) -> "RewriterModel":
     """Builds the model of a folder, with its weights; raises ValueError if they do not fit its configuration."""
     from rewriter.model import RewriterModel

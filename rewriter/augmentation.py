@@ -20,11 +20,11 @@ _MIN_CHARACTERS = 2
 _OTHER_TURNS, _OTHER_TURNS_WEIGHTS = (2, 4, 6, 8), (4, 3, 2, 1)
 _BETWEEN_SHARE = 1 / 3
 # What people say besides what they have to say: "好的，", and sentences that need nothing.
-_OPENER = re.compile(r"\w{1,5}[，。！!,]")
+_OPENER = re.compile(r"[^\W\d]{1,5}[，。！!,]")
 _SENTENCE = re.compile(r"[^。！？!?…\n]+[。！？!?]")
 _STATEMENT = re.compile(r".{6,40}[。！!]")
 _POINTING = re.compile(r"[他她它这那其此该]")
-_ASKS = re.compile(r"[吗呢么谁哪几啥]|多少|怎|是不是|能不能")
+_ASKS = re.compile(r"[吗呢谁哪几啥]|(?<![多要那])么|多少|怎|(.)[不没]\1|没有$")
 _OPENER_SHARE, _STATEMENT_SHARE = 0.4, 0.25
 
 
@@ -82,7 +82,8 @@ def make_wordy(examples: Sequence[Example], turns: Iterable[str], seed: int) -> 
 
     Annotated turns are mostly one bare clause; of what people write, often one clause of several lacks something.
     Openers ("好的，") and statements come before or behind what a turn says, in the reference as in the utterance: they
-    are to be left alone. None of them has a pronoun, which would lack something itself. Turns without any give nothing.
+    are to be left alone. None of them has a pronoun for things said before (他 它 这 …), which would lack something
+    itself. Turns without openers or statements give nothing; nor does an example whose reference ends otherwise.
     """
     generator = random.Random(seed)
     openers, statements = _said_besides(turns)
@@ -90,6 +91,8 @@ def make_wordy(examples: Sequence[Example], turns: Iterable[str], seed: int) -> 
         return
     for example in examples:
         history, utterance = example.conversation.history, example.conversation.utterance
+        if utterance[-1:].isalnum() != example.reference[-1:].isalnum():
+            continue
         *others, (before, after) = [_besides(turn, openers, statements, generator) for turn in (*history, utterance)]
         wordy = tuple(start + turn + end for turn, (start, end) in zip(history, others, strict=True))
         conversation = Conversation(wordy, before + utterance + after)
@@ -100,9 +103,10 @@ def _said_besides(turns: Iterable[str]) -> tuple[list[str], list[str]]:
     """The short beginnings of turns, as often as people use them, and the statements that stand on their own."""
     openers, statements = [], []
     for turn in turns:
-        if (opener := _OPENER.match(turn)) and not _POINTING.search(opener[0]):
+        opener = _OPENER.match(turn)
+        if opener and not _POINTING.search(opener[0]):
             openers.append(opener[0])
-        said = (sentence.strip() for sentence in _SENTENCE.findall(turn))
+        said = map(str.strip, _SENTENCE.findall(turn, opener.end() if opener else 0))
         statements += [s for s in said if _STATEMENT.fullmatch(s) and not _POINTING.search(s)]
     return openers, statements
 

@@ -69,8 +69,9 @@ def prepare(
         raise ValueError("expected --granularity or --for-model, whose tokens are known, found both")
     from rewriter import preparation
     from rewriter.config import FeaturesConfig
+    from rewriter.dataset import REPORT_FILE
 
-    _refuse_to_overwrite(output / preparation.REPORT_FILE, force)
+    _refuse_to_overwrite(output / REPORT_FILE, force)
     counts = preparation.prepare(
         corpora[0],
         output,

@@ -13,6 +13,9 @@ from rewriter.vocabulary import EOT, UNK
 _SOURCE_STEP = 8
 _TARGET_STEP = 4
 NO_POSITION = -1
+# What was prepared, in counts; and among them the fingerprint of the weights that it was prepared for, if any.
+REPORT_FILE = "report.json"
+FOR_MODEL = "for_model"
 
 Batch = dict[str, np.ndarray]
 

@@ -8,12 +8,12 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
-from rewriter.artefact import FEATURES_FILE, load_features
+from rewriter.artefact import FEATURES_FILE, WEIGHTS_FILE, file_fingerprint, load_features
 from rewriter.augmentation import lengthen, make_wordy, swap_words
 from rewriter.config import Calibration, FeaturesConfig
 from rewriter.conversation import Conversation, Example
 from rewriter.corpus import Corpus, normalized, read_corpus, read_dialogues, topic_changes, untouched
-from rewriter.dataset import PreparedExamples
+from rewriter.dataset import FOR_MODEL, REPORT_FILE, PreparedExamples
 from rewriter.features import Features, UtteranceTooLongError
 from rewriter.selfsupervised import ExampleMaker
 from rewriter.tokenizer import Granularity, Token, Tokenizer
@@ -21,7 +21,6 @@ from rewriter.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
-REPORT_FILE = "report.json"
 # The annotated corpus is small beside the dialogues, but its words are the ones that matter.
 _CORPUS_WEIGHT = 10
 # Of the turns that need nothing, every third is put into a longer conversation too, in each of two kinds.
@@ -43,19 +42,22 @@ def prepare(
     config: FeaturesConfig | None = None,
     model: Path | None = None,
     seed: int = 1,
-) -> dict[str, int]:
+) -> dict[str, int | str]:
     """Writes prepared examples to ``output`` and returns (and writes) the counts of what was read, used and left out.
 
     The last ``validation_lines`` readable lines of the corpus become the validation set; training examples that repeat
     one of them, as it is or with its reference for an utterance, however typed, are left out. Files: train,
     train_untouched, train_topic_changes, train_variants, train_swapped, train_lengthened, validation,
-    validation_untouched, from further corpora extra, extra_untouched, extra_swapped and, where there are several,
-    extra_1, extra_2 and so on for each by itself, from dialogues excerpts, incomplete and, with all training lines,
-    wordy (.npz each), words.txt, characters.txt, features.json, report.json.
-    The vocabulary does not depend on the further corpora: they can be exchanged under a trained model. With ``model``,
-    a folder, vocabulary and features are that model's, whose training can then go on, with the one of several
-    references that it finds likeliest.
+    validation_untouched, from further corpora extra, extra_untouched, extra_swapped and, for each by itself, extra_1,
+    extra_2 and so on, from dialogues excerpts, incomplete and, with all training lines, wordy (.npz each), words.txt,
+    characters.txt, features.json, report.json. The vocabulary does not depend on the further corpora: they can be
+    exchanged under a trained model.
+
+    With ``model``, a folder, vocabulary and features are that model's (but for its calibration), so that its training
+    can go on, with the one of several references that it finds likeliest; ``config`` and ``max_words`` are not read.
     """
+    if model and model.resolve() == output.resolve():
+        raise ValueError(f"expected a folder for the arrays, found the model's own, {model}")
     known = load_features(model) if model else None
     if known:  # its confidence will have to be calibrated anew
         config = known[0].model_copy(update={"calibration": Calibration()})
@@ -79,6 +81,8 @@ def prepare(
     output.mkdir(parents=True, exist_ok=True)
     # What a run was begun with is known by it: what is half new must not look like what was there before.
     (output / REPORT_FILE).unlink(missing_ok=True)
+    for path in output.glob("extra_[0-9]*.npz"):  # there may have been more
+        path.unlink()
     vocabulary.save(output)
     config.save(output / FEATURES_FILE)
     features = Features(config, vocabulary)
@@ -86,20 +90,22 @@ def prepare(
     parts = {
         **annotated,
         **_extra_parts(extra, held_out, tokenizer, seed),
-        **{f"extra_{number}": examples for number, examples in enumerate(further, start=1) if len(further) > 1},
+        **{f"extra_{number}": examples for number, examples in enumerate(further, start=1)},
         "wordy": _without(held_out, make_wordy([*train, *extra], _some_turns(dialogue_paths), seed)),
         "validation": validation,
         "validation_untouched": untouched(validation),
         "excerpts": excerpts,
         "incomplete": _without(held_out, maker.incomplete(excerpts)),
     }
-    counts = {
+    counts: dict[str, int | str] = {
         "lines": len(corpus.examples) + len(corpus.errors),
         "unreadable_lines": len(corpus.errors),
         "repeated_lines_left_out": len(corpus.examples) - validation_lines - len(train),
     }
     for name, examples in parts.items():
         counts |= _write_part(output, name, examples, features)
+    if model:
+        counts[FOR_MODEL] = file_fingerprint(model / WEIGHTS_FILE)
     (output / REPORT_FILE).write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
     return counts
 

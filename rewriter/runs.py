@@ -1,17 +1,17 @@
-"""What a training run was begun with: its folder is gone on with by the same recipe and data, or not at all."""
+"""What a training run was begun with: its folder is gone on with by the same recipe, data and model, or not at all."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
-from rewriter.artefact import WEIGHTS_FILE, load_features, preprocessing_fingerprint
-from rewriter.config import Recipe
+from rewriter.artefact import MODEL_FILE, WEIGHTS_FILE, file_fingerprint
+from rewriter.config import ModelConfig, Recipe
+from rewriter.dataset import FOR_MODEL, REPORT_FILE
 
 RECIPE_FILE = "recipe.json"
 PREPARED_FILE = "prepared.json"
 INITIAL_FILE = "initial.json"
-_FINGERPRINTED = ("words.txt", "characters.txt", "features.json", "report.json")
+_FINGERPRINTED = ("words.txt", "characters.txt", "features.json", REPORT_FILE)
 
 
 def begin(prepared: Path, output: Path, recipe: Recipe, initial: Path | None = None) -> None:
@@ -21,16 +21,20 @@ def begin(prepared: Path, output: Path, recipe: Recipe, initial: Path | None = N
     the recipe asks for is there, is looked at before the first stage and not hours later.
     """
     _require_parts(prepared, recipe)
-    _require_origin(prepared, recipe, initial)
+    weights = None
+    if initial is None:
+        _require_one_origin(recipe)
+    else:
+        _require_sizes(recipe, initial)
+        weights = file_fingerprint(initial / WEIGHTS_FILE)
+        _require_prepared_for(prepared, initial, weights)
     fingerprints = {name: file_fingerprint(prepared / name) for name in _FINGERPRINTED}
     output.mkdir(parents=True, exist_ok=True)
+    if (output / RECIPE_FILE).exists() and not (output / INITIAL_FILE).exists():
+        _note(output / INITIAL_FILE, {WEIGHTS_FILE: None})  # begun before there was such a note, with nothing
     _note(output / RECIPE_FILE, recipe.model_dump(mode="json"))
     _note(output / PREPARED_FILE, fingerprints)
-    _note(output / INITIAL_FILE, {WEIGHTS_FILE: initial and file_fingerprint(initial / WEIGHTS_FILE)})
-
-
-def file_fingerprint(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    _note(output / INITIAL_FILE, {WEIGHTS_FILE: weights})
 
 
 def _require_parts(prepared: Path, recipe: Recipe) -> None:
@@ -40,16 +44,36 @@ def _require_parts(prepared: Path, recipe: Recipe) -> None:
                 raise ValueError(f"{prepared}: expected {part}.npz for the stage {name}, found none")
 
 
-def _require_origin(prepared: Path, recipe: Recipe, initial: Path | None) -> None:
-    """Raises ValueError unless the model to begin with, if any, has the words and features of what was prepared."""
-    if initial is None:
-        first = next(iter(recipe.stages), "")
-        if first and recipe.stages[first].runs > 1:
-            raise ValueError(f"expected one run of the first stage, {first}: others need its weights to begin with")
-    elif preprocessing_fingerprint(*load_features(initial)) != preprocessing_fingerprint(*load_features(prepared)):
+def _require_one_origin(recipe: Recipe) -> None:
+    first = next(iter(recipe.stages), "")
+    if first and recipe.stages[first].runs > 1:
         raise ValueError(
-            f"{prepared}: expected what was prepared with the words and features of {initial} (see `rewriter prepare "
-            "--for-model`), found others"
+            f"expected one run of the first stage, {first}, or weights that its runs begin with (--begin-with), found "
+            f"{recipe.stages[first].runs} runs and no model"
+        )
+
+
+def _require_sizes(recipe: Recipe, initial: Path) -> None:
+    """Raises ValueError if the recipe's model is not the one in the folder, but for layers that it adds."""
+    if not (initial / MODEL_FILE).is_file():
+        raise ValueError(f"{initial}: expected a model to begin with (a folder with {MODEL_FILE}), found none")
+    found = ModelConfig.load(initial / MODEL_FILE)
+    sizes = {"num_words": found.num_words, "num_characters": found.num_characters, "dropout": found.dropout}
+    expected = ModelConfig.model_validate({**recipe.model, **sizes})
+    first = next(iter(recipe.stages.values()), None)
+    depth = (first and first.encoder_layers) or expected.num_encoder_layers
+    if found.num_encoder_layers > depth:
+        raise ValueError(f"{initial}: expected {depth} encoder layers or fewer, found {found.num_encoder_layers}")
+    if expected != found.model_copy(update={"num_encoder_layers": expected.num_encoder_layers}):
+        raise ValueError(f"{initial}: expected the model of the recipe, {expected!r}, found {found!r}")
+
+
+def _require_prepared_for(prepared: Path, initial: Path, weights: str) -> None:
+    report = json.loads((prepared / REPORT_FILE).read_text(encoding="utf-8"))
+    if report.get(FOR_MODEL) != weights:
+        raise ValueError(
+            f"{prepared}: expected what was prepared for the model {initial} (`rewriter prepare --for-model`), found "
+            f"what was prepared for {'another' if FOR_MODEL in report else 'none'}"
         )
 
 

@@ -145,14 +145,16 @@ TURNS = (
     "好的，我明天一早就出发。那里冷不冷我不知道。谢谢你的建议！",
     "他，我不认识。",
     "哦！广州天天都在下大雨。你带伞了没有？",
+    "1,000块钱就够了。",
     "行",
 )
-STATEMENTS = ("我明天一早就出发。", "谢谢你的建议！", "广州天天都在下大雨。")
+OPENERS = ("好的，", "哦！")
+STATEMENTS = ("我明天一早就出发。", "谢谢你的建议！", "广州天天都在下大雨。", "1,000块钱就够了。")
 
 
 def test_what_is_said_besides_stands_in_the_reference_as_in_the_utterance() -> None:
     before, after = set(), set()
-    for seed in range(200):
+    for seed in range(400):
         for plain, wordy in zip(EXAMPLES, make_wordy(EXAMPLES, TURNS, seed), strict=True):
             utterance, reference = plain.conversation.utterance, plain.reference
             start, found, end = wordy.conversation.utterance.partition(utterance)
@@ -162,26 +164,26 @@ def test_what_is_said_besides_stands_in_the_reference_as_in_the_utterance() -> N
                 assert turn in longer
             before.add(start)
             after.add(end)
-    openers = ("", "好的，", "哦！")
-    assert before == {opener + statement for opener in openers for statement in ("", *_bare(STATEMENTS))}
-    assert after == {mark + statement for mark in "？。" for statement in ("", *_bare(STATEMENTS))}
-
-
-def _bare(statements: tuple[str, ...]) -> tuple[str, ...]:
-    """As they are found, without the opener before them."""
-    return ("好的，我明天一早就出发。", *statements[1:])
+    assert before == {opener + statement for opener in ("", *OPENERS) for statement in ("", *STATEMENTS)}
+    assert after == {mark + statement for mark in "？。" for statement in ("", *STATEMENTS)}
 
 
 def test_a_turn_gets_the_mark_that_it_lacks() -> None:
-    turns = ("它几岁", "几岁了？", "三岁", "三岁。", "哈哈~")
+    turns = ("它几岁", "几岁了？", "三岁", "三岁。", "哈哈~", "多么可爱", "那么去不去", "你养过没有")
     example = Example(Conversation(turns, "早上好"), "早上好")
     [wordy, *_] = (
         made
-        for seed in range(999)
+        for seed in range(9999)
         for made in make_wordy([example], TURNS, seed)
-        if sum(map(len, made.conversation.history)) == sum(map(len, turns)) + 2
+        if sum(map(len, made.conversation.history)) == sum(map(len, turns)) + 5
     )
-    assert wordy.conversation.history == ("它几岁？", "几岁了？", "三岁。", "三岁。", "哈哈~")
+    expected = ("它几岁？", "几岁了？", "三岁。", "三岁。", "哈哈~", "多么可爱。", "那么去不去？", "你养过没有？")
+    assert wordy.conversation.history == expected
+
+
+def test_nothing_is_said_besides_where_the_reference_ends_otherwise() -> None:
+    odd = Example(Conversation(("你读过活着吗",), "作者是谁"), "活着的作者是谁？")
+    assert list(make_wordy([odd], TURNS, 1)) == []
 
 
 @pytest.mark.parametrize("turns", [(), ("好的，",), ("我明天一早就出发。",), ("他，我不认识。",)])

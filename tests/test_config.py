@@ -71,23 +71,27 @@ def test_a_saved_configuration_is_readable(tmp_path: Path) -> None:
     assert '"的"' in (tmp_path / "features.json").read_text(encoding="utf-8")
 
 
-def test_the_shipped_recipe_loads() -> None:
-    with as_file(files("rewriter") / "recipes" / "zh.toml") as path:
+PREPARED = {
+    *("train", "train_untouched", "train_topic_changes", "train_variants", "train_swapped", "train_lengthened"),
+    *("extra", "extra_untouched", "extra_swapped", "extra_1", "extra_2", "extra_3"),
+    *("excerpts", "incomplete", "wordy", "validation", "validation_untouched"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "stages"),
+    [("zh", ["words", "phrases", "four_layers", "rewriting"]), ("further", ["long_turns", "rewriting"])],
+)
+def test_the_recipes_of_the_shipped_model_read_what_is_prepared(name: str, stages: list[str]) -> None:
+    with as_file(files("rewriter") / "recipes" / f"{name}.toml") as path:
         recipe = Recipe.load(path)
-    assert list(recipe.stages) == ["words", "phrases", "four_layers", "rewriting"]
-    ModelConfig.model_validate({"num_words": 10, "num_characters": 10, **recipe.model})
-    prepared = {"incomplete", "excerpts", "validation", "validation_untouched"}
-    prepared |= {
-        "train",
-        "train_untouched",
-        "train_topic_changes",
-        "train_variants",
-        "train_swapped",
-        "train_lengthened",
-    }
-    prepared |= {"extra", "extra_untouched", "extra_swapped"}
+    with as_file(files("rewriter") / "pretrained" / "zh" / "config.json") as path:
+        shipped = ModelConfig.load(path)
+    sizes = {"num_words": shipped.num_words, "num_characters": shipped.num_characters}
+    assert ModelConfig.model_validate({**sizes, **recipe.model}) == shipped
+    assert list(recipe.stages) == stages
     for stage in recipe.stages.values():
-        assert prepared.issuperset(stage.parts)
+        assert PREPARED.issuperset(stage.parts)
         assert stage.final_learning_rate < stage.learning_rate
 
 

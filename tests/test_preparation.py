@@ -189,11 +189,14 @@ def test_what_is_held_out_is_not_taught_in_other_letters_nor_by_dialogues(tmp_pa
         assert conversations.isdisjoint(row[:3] for row in rows(tmp_path / "out", name))
 
 
-def test_a_single_further_corpus_has_no_number(tmp_path: Path) -> None:
+def test_of_fewer_further_corpora_none_of_earlier_ones_is_left(tmp_path: Path) -> None:
     corpus, extra = write_corpus(tmp_path, LINES), write_extra(tmp_path, *EXTRA)
-    counts = prepare(corpus, tmp_path / "out", extra_paths=[extra], validation_lines=2, config=CONFIG)
-    assert counts["extra"] == len(EXTRA)
-    assert "extra_1" not in counts
+    given: dict[str, Any] = {"validation_lines": 2, "config": CONFIG}
+    prepare(corpus, tmp_path / "out", extra_paths=[extra, extra], **given)
+    assert (tmp_path / "out" / "extra_2.npz").exists()
+    counts = prepare(corpus, tmp_path / "out", extra_paths=[extra], **given)
+    assert counts["extra"] == counts["extra_1"] == len(EXTRA)
+    assert not (tmp_path / "out" / "extra_2.npz").exists()
 
 
 def test_all_training_lines_become_wordy_where_dialogues_have_statements(tmp_path: Path) -> None:
@@ -457,7 +460,11 @@ def test_what_is_prepared_for_a_model_has_its_words_and_features_but_not_its_cal
         (tmp_path / folder).mkdir()
         vocabulary.save(tmp_path / folder)
         features.save(tmp_path / folder / "features.json")
-    prepare(write_corpus(tmp_path, LINES), tmp_path / "out", validation_lines=2, model=tmp_path / "model")
+    (tmp_path / "model" / "weights.npz").write_bytes(b"not read where each line has one reference")
+    corpus = write_corpus(tmp_path, LINES)
+    with pytest.raises(ValueError, match="expected a folder for the arrays, found the model's own"):
+        prepare(corpus, tmp_path / "model", validation_lines=2, model=tmp_path / "model")
+    prepare(corpus, tmp_path / "out", validation_lines=2, model=tmp_path / "model")
     for name in ("words.txt", "characters.txt", "features.json"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
     [example, _] = read_corpus(tmp_path / "corpus.txt").examples[-2:]

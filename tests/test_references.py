@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tiny
 
+from rewriter import references
 from rewriter.artefact import save_artefact
 from rewriter.conversation import Conversation, Example
 from rewriter.preparation import encode_examples
@@ -24,9 +25,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def _log_prob(reference: str) -> float:
+def _log_prob(reference: str, conversation: Conversation = CONVERSATION) -> float:
     """By hand: the probability of each position in its turn, one reference at a time."""
-    batch = encode_examples(tiny.features(), [Example(CONVERSATION, reference)]).batch([0])
+    batch = encode_examples(tiny.features(), [Example(conversation, reference)]).batch([0])
     log_probs = np.array(tiny.model()(batch, training=False))[0]
     return float(sum(log_probs[step, position] for step, position in enumerate(batch["positions"][0]) if position >= 0))
 
@@ -37,6 +38,20 @@ def test_the_likeliest_reference_comes_first_wherever_it_stood(folder: Path) -> 
     found = likeliest_first([Example(CONVERSATION, first, tuple(rest)) for first, *rest in turned], folder, TOKENIZER)
     for example, order in zip(found, turned, strict=True):
         assert example.references == (expected, *(other for other in order if other != expected))
+
+
+def test_each_example_has_its_own_likeliest_whatever_their_lengths(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(references, "_BATCH_SIZE", 3)
+    longer = Conversation(("你看过红楼梦吗", "看过两遍", *CONVERSATION.history), CONVERSATION.utterance)
+    examples = [Example(conversation, *_split(REFERENCES)) for conversation in (longer, CONVERSATION, longer)]
+    expected = [max(REFERENCES, key=lambda r, c=e.conversation: _log_prob(r, c)) for e in examples]
+    assert [e.reference for e in likeliest_first(examples, folder, TOKENIZER)] == expected
+
+
+def _split(references: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    return references[0], references[1:]
 
 
 def test_what_cannot_be_chosen_stays_as_it_is(folder: Path) -> None:

@@ -1,4 +1,5 @@
 import csv
+import json
 import logging
 import shutil
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import tensorflow as tf
 import tiny
 
 from rewriter import objectives, training
-from rewriter.artefact import average_artefacts, load_model, save_artefact
+from rewriter.artefact import average_artefacts, file_fingerprint, load_model, save_artefact
 from rewriter.config import DataShare, Recipe, TrainingConfig
 from rewriter.inference import Rewriter
 from rewriter.model import RewriterModel
@@ -26,7 +27,6 @@ from rewriter.training import (
     train_recipe,
     train_stage,
 )
-from rewriter.vocabulary import Vocabulary
 
 LAYERS = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 SIZES = tiny.model_config(dropout=0.1, **LAYERS).model_dump(exclude={"num_words", "num_characters"})
@@ -198,10 +198,14 @@ def test_each_stage_of_a_recipe_begins_with_the_best_of_the_one_before(
         np.testing.assert_allclose(np.array(after.value), np.array(before.value), rtol=1e-3, atol=1e-6)
 
 
-def _origin(directory: Path, vocabulary: Vocabulary = tiny.VOCABULARY) -> Path:
-    model = tiny.model(seed=3, dropout=0.1, **LAYERS)
-    save_artefact(directory, model, tiny.FEATURES, vocabulary)
-    return directory
+def _origin(prepared: Path, directory: Path, **changes: Any) -> tuple[Path, Path]:
+    """A model, and what was prepared for it."""
+    model = tiny.model(seed=3, dropout=0.1, **(LAYERS | changes))
+    save_artefact(directory / "origin", model, tiny.FEATURES, tiny.VOCABULARY)
+    shutil.copytree(prepared, directory / "prepared")
+    weights = file_fingerprint(directory / "origin" / "weights.npz")
+    (directory / "prepared" / "report.json").write_text(json.dumps({"for_model": weights}), encoding="utf-8")
+    return directory / "origin", directory / "prepared"
 
 
 @pytest.mark.usefixtures("eager")
@@ -211,24 +215,72 @@ def test_the_first_stage_begins_with_a_model_if_there_is_one_and_may_have_severa
     still = {"epochs": 1, "learning_rate": 1e-12, "final_learning_rate": 1e-12, "weight_decay": 0.0}
     _script(monkeypatch, [0.5, 0.5, 0.5])
     recipe = Recipe.model_validate({"model": SIZES, "stages": {"first": _stage(runs=2, **still)}})
-    origin = _origin(tmp_path / "origin")
-    best = train_recipe(prepared, tmp_path / "run", recipe, origin)
+    origin, data = _origin(prepared, tmp_path)
+    best = train_recipe(data, tmp_path / "run", recipe, origin)
     for before, after in zip(load_model(origin).trainable_variables, load_model(best).trainable_variables, strict=True):
         np.testing.assert_allclose(np.array(after.value), np.array(before.value), rtol=1e-3, atol=1e-6)
 
 
-def test_a_model_to_begin_with_has_the_words_of_what_was_prepared_and_stays_the_same(
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"num_decoder_layers": 2}, "origin: expected the model of the recipe, .*found .*num_decoder_layers=2"),
+        ({"num_heads": 4}, "origin: expected the model of the recipe, .*found .*num_heads=4"),
+        ({"edits": True}, "origin: expected the model of the recipe, .*found .*edits=True"),
+        ({"num_encoder_layers": 2}, "origin: expected 1 encoder layers or fewer, found 2"),
+    ],
+    ids=["decoder", "heads", "edits", "deeper"],
+)
+def test_a_model_to_begin_with_is_the_recipes(
+    prepared: Path, tmp_path: Path, sizes: dict[str, Any], message: str
+) -> None:
+    origin, data = _origin(prepared, tmp_path, **sizes)
+    recipe = Recipe.model_validate({"model": SIZES, "stages": {"first": _stage()}})
+    with pytest.raises(ValueError, match=message):
+        train_recipe(data, tmp_path / "run", recipe, origin)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_to_begin_with_is_the_one_that_was_prepared_for_and_stays_the_same(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "train_stage", lambda *given, **named: None)
     recipe = Recipe.model_validate({"model": SIZES, "stages": {"first": _stage()}})
-    turned = Vocabulary((*tiny.VOCABULARY.words[:-2], *tiny.VOCABULARY.words[:-3:-1]), tiny.VOCABULARY.characters)
-    with pytest.raises(ValueError, match="expected what was prepared with the words and features of .*other"):
-        train_recipe(prepared, tmp_path / "run", recipe, _origin(tmp_path / "other", turned))
+    origin, data = _origin(prepared, tmp_path)
+    with pytest.raises(ValueError, match=r"expected what was prepared for the model .*origin .*prepared for none"):
+        train_recipe(prepared, tmp_path / "run", recipe, origin)
+    (tmp_path / "other").mkdir()
+    other, _ = _origin(prepared, tmp_path / "other", dropout=0.2)
+    _move_a_weight(other)
+    with pytest.raises(ValueError, match=r"expected what was prepared for the model .*origin .*prepared for another"):
+        train_recipe(data, tmp_path / "run", recipe, other)
+    with pytest.raises(ValueError, match=r"expected a model to begin with .*, found none"):
+        train_recipe(data, tmp_path / "run", recipe, data)
+    assert not (tmp_path / "run").exists()
     for _ in range(2):
-        train_recipe(prepared, tmp_path / "run", recipe, _origin(tmp_path / "origin"))
+        train_recipe(data, tmp_path / "run", recipe, origin)
     with pytest.raises(ValueError, match=r"initial\.json: expected .*, weights\.npz '[0-9a-f]+', found None"):
-        train_recipe(prepared, tmp_path / "run", recipe)
+        train_recipe(data, tmp_path / "run", recipe)
+
+
+def test_a_run_from_before_there_was_a_note_of_its_model_was_begun_with_none(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "train_stage", lambda *given, **named: None)
+    recipe = Recipe.model_validate({"model": SIZES, "stages": {"first": _stage()}})
+    origin, data = _origin(prepared, tmp_path)
+    train_recipe(data, tmp_path / "run", recipe)
+    (tmp_path / "run" / "initial.json").unlink()
+    with pytest.raises(ValueError, match=r"initial\.json: expected .*, weights\.npz None, found '[0-9a-f]+'"):
+        train_recipe(data, tmp_path / "run", recipe, origin)
+    train_recipe(data, tmp_path / "run", recipe)
+
+
+def _move_a_weight(folder: Path) -> None:
+    with np.load(folder / "weights.npz") as stored:
+        weights = dict(stored)
+    first = next(iter(weights))
+    np.savez(folder / "weights.npz", allow_pickle=False, **{**weights, first: weights[first] + 1})
 
 
 @pytest.mark.usefixtures("eager")
@@ -292,7 +344,7 @@ def test_killed_in_the_second_of_two_runs_the_first_is_left_as_it_is(
 @pytest.mark.parametrize(
     ("stages", "message"),
     [
-        ({"first": _stage(runs=2)}, "expected one run of the first stage, first"),
+        ({"first": _stage(runs=2)}, "expected one run of the first stage, first, or weights .*--begin-with.*, found 2"),
         (
             {"first": _stage(), "second": _stage(data=(DataShare(path="elsewhere"),))},
             "elsewhere.npz for the stage second",
