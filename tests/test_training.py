@@ -250,7 +250,7 @@ def test_a_model_to_begin_with_is_the_one_that_was_prepared_for_and_stays_the_sa
     with pytest.raises(ValueError, match=r"expected what was prepared for the model .*origin .*prepared for none"):
         train_recipe(prepared, tmp_path / "run", recipe, origin)
     (tmp_path / "other").mkdir()
-    other, _ = _origin(prepared, tmp_path / "other", dropout=0.2)
+    other, _ = _origin(prepared, tmp_path / "other")
     _move_a_weight(other)
     with pytest.raises(ValueError, match=r"expected what was prepared for the model .*origin .*prepared for another"):
         train_recipe(data, tmp_path / "run", recipe, other)
