@@ -5,7 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from rewriter.artefact import FEATURES_FILE, WEIGHTS_FILE, file_fingerprint, load_features
@@ -71,27 +71,21 @@ def prepare(
         from rewriter.references import likeliest_first  # needs Keras
 
         train, *further = (likeliest_first(examples, model, tokenizer) for examples in (train, *further))
-    extra = [example for examples in further for example in examples]
     maker = ExampleMaker(tokenizer, seed)
     annotated = _annotated_parts(train, held_out, maker, tokenizer, seed)
     dialogues = (turns for path in dialogue_paths for turns in read_dialogues(path))
     excerpts = _without(held_out, (excerpt for turns in dialogues for excerpt in maker.excerpts(turns)))
     vocabulary = known[1] if known else _vocabulary(train, excerpts, tokenizer, max_words)
 
-    output.mkdir(parents=True, exist_ok=True)
-    # What a run was begun with is known by it: what is half new must not look like what was there before.
-    (output / REPORT_FILE).unlink(missing_ok=True)
-    for path in output.glob("extra_[0-9]*.npz"):  # there may have been more
-        path.unlink()
+    _begin_anew(output)
     vocabulary.save(output)
     config.save(output / FEATURES_FILE)
     features = Features(config, vocabulary)
     features.tokenizer = tokenizer
     parts = {
         **annotated,
-        **_extra_parts(extra, held_out, tokenizer, seed),
-        **{f"extra_{number}": examples for number, examples in enumerate(further, start=1)},
-        "wordy": _without(held_out, make_wordy([*train, *extra], _some_turns(dialogue_paths), seed)),
+        **_extra_parts(further, held_out, tokenizer, seed),
+        "wordy": _without(held_out, make_wordy([*train, *chain(*further)], _some_turns(dialogue_paths), seed)),
         "validation": validation,
         "validation_untouched": untouched(validation),
         "excerpts": excerpts,
@@ -108,6 +102,15 @@ def prepare(
         counts[FOR_MODEL] = file_fingerprint(model / WEIGHTS_FILE)
     (output / REPORT_FILE).write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
     return counts
+
+
+def _begin_anew(output: Path) -> None:
+    """Makes the folder, without what would tell of an earlier preparation or stay of it."""
+    output.mkdir(parents=True, exist_ok=True)
+    # What a run was begun with is known by it: what is half new must not look like what was there before.
+    (output / REPORT_FILE).unlink(missing_ok=True)
+    for path in output.glob("extra_[0-9]*.npz"):  # there may have been more
+        path.unlink()
 
 
 def _split(corpus: Corpus, path: Path, validation_lines: int) -> tuple[list[Example], list[Example]]:
@@ -146,11 +149,14 @@ def _annotated_parts(
 
 
 def _extra_parts(
-    extra: Sequence[Example], held_out: Set[Conversation], tokenizer: Tokenizer, seed: int
+    further: Sequence[Sequence[Example]], held_out: Set[Conversation], tokenizer: Tokenizer, seed: int
 ) -> dict[str, list[Example]]:
+    """The lines of all further corpora and what is made of them, and those of each by itself."""
+    extra = list(chain(*further))
     given = {normalized(example.conversation) for example in extra}
     return {
-        "extra": list(extra),
+        "extra": extra,
+        **{f"extra_{number}": list(examples) for number, examples in enumerate(further, start=1)},
         "extra_untouched": _without(given | held_out, untouched(extra)),
         "extra_swapped": _without(held_out, swap_words(extra, tokenizer, seed)),
     }
