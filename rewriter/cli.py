@@ -96,6 +96,30 @@ def _check(corpora: list[Path]) -> None:
 
 
 @app.command()
+def attach(
+    excerpts: Annotated[list[Path], typer.Argument(help="Rewrites without their text: corpus/zh/real/*.jsonl.")],
+    dialogues: Annotated[
+        list[Path],
+        typer.Option(help='The conversations: JSON Lines of {"turns": [text, …]}, gzipped or not; or a corpus, .txt.'),
+    ],
+    output: Annotated[Path, typer.Option(help="Corpus, .jsonl, for `prepare`, `calibrate` and `evaluate`.")],
+    force: Force = False,
+) -> None:
+    """Join rewrites that are kept apart from their text with the conversations that they belong to."""
+    from rewriter import standoff
+    from rewriter.corpus import read_conversations, write_corpus
+
+    _refuse_to_overwrite(output, force)
+    wanted = [excerpt for path in excerpts for excerpt in standoff.read_excerpts(path)]
+    found = list(standoff.attach(wanted, (turns for path in dialogues for turns in read_conversations(path))))
+    if not found:
+        raise ValueError(f"expected conversations with one of {len(wanted)} excerpts, found none of them")
+    examples = [example for _, of_excerpt in found for example in of_excerpt]
+    write_corpus(examples, output)
+    typer.echo(f"{len(found)} of {len(wanted)} excerpts found, {len(examples)} turns")
+
+
+@app.command()
 def train(
     prepared: Annotated[Path, typer.Argument(help="What `prepare` wrote.")],
     output: Annotated[Path, typer.Option(help="Folder for checkpoints, curves and the model; run again to go on.")],

@@ -68,6 +68,20 @@ def read_corpus(path: Path) -> Corpus:
     return Corpus(path, tuple(examples), tuple(numbers), tuple(errors))
 
 
+def write_corpus(examples: Iterable[Example], path: Path) -> None:
+    """Writes the records that ``read_corpus`` reads."""
+    with path.open("w", encoding="utf-8") as file:
+        for example in examples:
+            said = example.conversation
+            record = _Record(
+                history=said.history,
+                utterance=said.utterance,
+                rewrite=example.references,
+                kind=example.kind or None,
+            )
+            file.write(json.dumps(record.model_dump(exclude_none=True), ensure_ascii=False) + "\n")
+
+
 def _row(raw: bytes) -> Example | None:
     """Reads a line of columns; None for a blank line."""
     columns = _columns(raw)
@@ -138,6 +152,14 @@ def read_dialogues(path: Path) -> Iterator[list[str]]:
                 found = raw[:40].decode(errors="replace")
                 raise ValueError(f'{path}:{number}: expected {{"turns": [text, …]}}, found {found!r}')
             yield turns
+
+
+def read_conversations(path: Path) -> Iterator[Sequence[str]]:
+    """Yields the turns of each conversation of a file of dialogues, or, of a corpus of columns, each history."""
+    if path.suffix == ".txt":
+        yield from (example.conversation.history for example in read_corpus(path).examples)
+    else:
+        yield from read_dialogues(path)
 
 
 def _turns(raw: bytes) -> list[str] | None:

@@ -13,6 +13,7 @@ from rewriter.corpus import (
     NOTHING_TO_DO_KINDS,
     RESTORING_KINDS,
     Corpus,
+    read_conversations,
     read_corpus,
     read_dialogues,
     topic_changes,
@@ -296,3 +297,12 @@ def test_a_topic_change_is_the_first_turn_of_another_conversation_left_alone() -
         assert example.reference in openings
         assert example.reference not in example.conversation.history
     assert made == topic_changes(examples, seed=1)
+
+
+def test_the_histories_of_a_corpus_are_conversations(tmp_path: Path) -> None:
+    columns, dialogues = tmp_path / "corpus.txt", tmp_path / "dialogues.jsonl"
+    columns.write_text("我有猫\t几岁了\t三岁\t猫三岁\n", encoding="utf-8")
+    dialogues.write_text('{"turns": ["我有猫", "几岁了"]}\n', encoding="utf-8")
+    assert [tuple(turns) for path in (columns, dialogues) for turns in read_conversations(path)] == [
+        ("我有猫", "几岁了")
+    ] * 2
