@@ -14,9 +14,10 @@ Data flows one way; read the modules in this order:
 6. ``decoding``       greedy and beam search over any step function.
 7. ``training``, ``inference``, ``evaluation``, ``export``, ``batch``, ``explanation``: what ``cli`` runs.
 
-Data for training: ``corpus`` reads it, ``checking`` finds its faults, ``selfsupervised`` and ``augmentation`` make more
-of it, ``references`` chooses among several right answers, ``preparation`` turns it all into the arrays of ``dataset``;
-``runs`` keeps a run to the arrays it was begun with.
+Data for training: ``corpus`` reads it, ``standoff`` joins rewrites with conversations that are kept elsewhere,
+``checking`` finds faults, ``selfsupervised`` and ``augmentation`` make more of it, ``references`` chooses among several
+right answers, ``preparation`` turns it all into the arrays of ``dataset``; ``runs`` keeps a run to the arrays it was
+begun with.
 ``objectives`` has what a stage of training learns: to rewrite or, before that, to guess hidden words (``masking``);
 ``growth`` deepens the encoder between stages.
 Evaluation: ``metrics``, ``results`` line by line, ``analysis`` by kinds (``restorations``, ``word_kinds``),

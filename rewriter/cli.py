@@ -97,7 +97,7 @@ def _check(corpora: list[Path]) -> None:
 
 @app.command()
 def attach(
-    excerpts: Annotated[list[Path], typer.Argument(help="Rewrites without their text: corpus/zh/real/*.jsonl.")],
+    excerpts: Annotated[list[Path], typer.Argument(help="Rewrites without their text: corpus/zh/standoff/*.jsonl.")],
     dialogues: Annotated[
         list[Path],
         typer.Option(help='The conversations: JSON Lines of {"turns": [text, …]}, gzipped or not; or a corpus, .txt.'),
@@ -109,14 +109,20 @@ def attach(
     from rewriter import standoff
     from rewriter.corpus import read_conversations, write_corpus
 
+    if output.suffix != ".jsonl":
+        raise ValueError(f"expected --output to be named .jsonl, found {output.name}")
     _refuse_to_overwrite(output, force)
-    wanted = [excerpt for path in excerpts for excerpt in standoff.read_excerpts(path)]
-    found = list(standoff.attach(wanted, (turns for path in dialogues for turns in read_conversations(path))))
-    if not found:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    wanted = [(path, excerpt) for path in excerpts for excerpt in standoff.read_excerpts(path)]
+    conversations = (turns for path in dialogues for turns in read_conversations(path))
+    made = standoff.attach([excerpt for _, excerpt in wanted], conversations)
+    if all(of_excerpt is None for of_excerpt in made):
         raise ValueError(f"expected conversations with one of {len(wanted)} excerpts, found none of them")
-    examples = [example for _, of_excerpt in found for example in of_excerpt]
-    write_corpus(examples, output)
-    typer.echo(f"{len(found)} of {len(wanted)} excerpts found, {len(examples)} turns")
+    write_corpus([example for of_excerpt in made for example in of_excerpt or ()], output)
+    for path in excerpts:
+        of_file = [of_excerpt for (source, _), of_excerpt in zip(wanted, made, strict=True) if source == path]
+        found = [of_excerpt for of_excerpt in of_file if of_excerpt is not None]
+        typer.echo(f"{path}: {len(found)} of {len(of_file)} excerpts found, {sum(map(len, found))} turns")
 
 
 @app.command()

@@ -69,17 +69,18 @@ def read_corpus(path: Path) -> Corpus:
 
 
 def write_corpus(examples: Iterable[Example], path: Path) -> None:
-    """Writes the records that ``read_corpus`` reads."""
-    with path.open("w", encoding="utf-8") as file:
-        for example in examples:
-            said = example.conversation
-            record = _Record(
-                history=said.history,
-                utterance=said.utterance,
-                rewrite=example.references,
-                kind=example.kind or None,
-            )
-            file.write(json.dumps(record.model_dump(exclude_none=True), ensure_ascii=False) + "\n")
+    """Writes the records that ``read_corpus`` reads; utterance and rewrites without white space around them."""
+    records = (
+        _Record(
+            history=example.conversation.history,
+            utterance=example.conversation.utterance,
+            rewrite=example.references,
+            kind=example.kind or None,
+        )
+        for example in examples
+    )
+    lines = [json.dumps(record.model_dump(exclude_none=True), ensure_ascii=False) + "\n" for record in records]
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def _row(raw: bytes) -> Example | None:
@@ -155,11 +156,17 @@ def read_dialogues(path: Path) -> Iterator[list[str]]:
 
 
 def read_conversations(path: Path) -> Iterator[Sequence[str]]:
-    """Yields the turns of each conversation of a file of dialogues, or, of a corpus of columns, each history."""
-    if path.suffix == ".txt":
-        yield from (example.conversation.history for example in read_corpus(path).examples)
-    else:
+    """Yields the turns of each conversation of a file of dialogues or, of columns in a file named .txt, each history.
+
+    Raises ValueError naming path and line at the first line that is neither; histories come without white space around.
+    """
+    if path.suffix != ".txt":
         yield from read_dialogues(path)
+        return
+    corpus = read_corpus(path)
+    if corpus.errors:
+        raise ValueError(corpus.errors[0])
+    yield from (example.conversation.history for example in corpus.examples)
 
 
 def _turns(raw: bytes) -> list[str] | None:

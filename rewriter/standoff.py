@@ -4,22 +4,25 @@ An excerpt is known by a fingerprint of its turns; with the conversations at han
 can be read, trained on and measured by.
 """
 
+import codecs
 import difflib
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rewriter.conversation import Conversation, Example
-from rewriter.corpus import NOTHING_TO_DO_KINDS, RESTORING_KINDS
+from rewriter.corpus import KINDS
 
 _HISTORY_TURNS = 8
 _COMPLETE = "complete"
 
-# Turn of the excerpt, first character, the one after the last; or characters that nobody said: function words.
-Piece = tuple[int, int, int] | str
+# A turn of the excerpt, its first character and the one after the last, all counted from 0, in the text as
+# ``corpus.read_conversations`` gives it; or characters that nobody said: function words.
+Piece = tuple[int, int, int] | Annotated[str, Field(min_length=1)]
+_Pieces = Annotated[tuple[Piece, ...], Field(min_length=1)]
 
 
 class _Rewritten(BaseModel):
@@ -27,12 +30,12 @@ class _Rewritten(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    kind: Literal[RESTORING_KINDS + NOTHING_TO_DO_KINDS]  # type: ignore[valid-type]
-    rewrites: tuple[tuple[Piece, ...], ...] = Field(min_length=1)
+    kind: Literal[KINDS]  # type: ignore[valid-type]
+    rewrites: tuple[_Pieces, ...] = Field(min_length=1)
 
 
 class Judgement(_Rewritten):
-    """Of the excerpt's turn with this number."""
+    """Of the excerpt's turn with this number, from 0; its pieces stand in no later turn."""
 
     turn: int
 
@@ -40,7 +43,7 @@ class Judgement(_Rewritten):
 class NextTurn(_Rewritten):
     """A turn of our own that could have followed an excerpt; its pieces count it as the turn after the last."""
 
-    utterance: str
+    utterance: str = Field(min_length=1)
 
 
 class Excerpt(BaseModel):
@@ -53,21 +56,41 @@ class Excerpt(BaseModel):
 
     begins: str  # fingerprint of the first two turns, to find it by
     whole: str  # fingerprint of all turns
-    turns: int
-    judged_from: int = 1
+    length: int = Field(ge=2, description="turns")
+    judged_from: int = Field(default=1, ge=1)
     unsure: tuple[int, ...] = ()
     judgements: tuple[Judgement, ...] = ()
     next_turns: tuple[NextTurn, ...] = ()
 
+    @model_validator(mode="after")
+    def _stays_within(self) -> Self:
+        decided = [*self.unsure, *(judgement.turn for judgement in self.judgements)]
+        if len({*decided}) < len(decided) or not {*decided} <= {*range(self.judged_from, self.length)}:
+            raise ValueError(f"expected turns from {self.judged_from} to {self.length - 1} once each, found {decided}")
+        for turn, rewritten in [
+            *((judgement.turn, judgement) for judgement in self.judgements),
+            *((self.length, following) for following in self.next_turns),
+        ]:
+            for where, start, end in (p for pieces in rewritten.rewrites for p in pieces if not isinstance(p, str)):
+                if not max(0, turn - _HISTORY_TURNS) <= where <= turn or not 0 <= start < end:
+                    raise ValueError(
+                        f"expected pieces of the turn {turn} or of the {_HISTORY_TURNS} before it, "
+                        f"found {(where, start, end)}"
+                    )
+        return self
+
 
 def fingerprint(turns: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(turns).encode()).hexdigest()[:16]
+    """The same for the same turns."""
+    return hashlib.sha256("\n".join(turns).encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def read_excerpts(path: Path) -> list[Excerpt]:
     """Reads JSON Lines; raises ValueError naming path and line at the first line that is something else."""
     excerpts = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), start=1):
+        if not line.strip():
+            continue
         try:
             excerpts.append(Excerpt.model_validate_json(line))
         except ValidationError as error:
@@ -77,21 +100,23 @@ def read_excerpts(path: Path) -> list[Excerpt]:
     return excerpts
 
 
-def attach(
-    excerpts: Sequence[Excerpt], conversations: Iterable[Sequence[str]]
-) -> Iterator[tuple[Excerpt, list[Example]]]:
-    """Yields each excerpt that stands in the conversations, once, with the examples that it makes."""
-    by_beginning: dict[str, list[Excerpt]] = {}
-    for excerpt in excerpts:
-        by_beginning.setdefault(excerpt.begins, []).append(excerpt)
+def attach(excerpts: Iterable[Excerpt], conversations: Iterable[Sequence[str]]) -> list[list[Example] | None]:
+    """Returns the examples of each excerpt, in their order; None where the conversations do not hold it.
+
+    Raises ValueError if one of its pieces goes beyond the turn in which it should stand.
+    """
+    made: list[list[Example] | None] = []
+    waiting: dict[str, list[tuple[int, Excerpt]]] = {}
+    for number, excerpt in enumerate(excerpts):
+        made.append(None)
+        waiting.setdefault(excerpt.begins, []).append((number, excerpt))
     for said in conversations:
         for start in range(len(said) - 1):
-            waiting = by_beginning.get(fingerprint(said[start : start + 2]), [])
-            for excerpt in [*waiting]:
-                turns = said[start : start + excerpt.turns]
-                if fingerprint(turns) == excerpt.whole:
-                    waiting.remove(excerpt)
-                    yield excerpt, _examples(excerpt, turns)
+            for number, excerpt in waiting.get(fingerprint(said[start : start + 2]), ()):
+                turns = said[start : start + excerpt.length]
+                if made[number] is None and fingerprint(turns) == excerpt.whole:
+                    made[number] = _examples(excerpt, turns)
+    return made
 
 
 def _examples(excerpt: Excerpt, turns: Sequence[str]) -> list[Example]:
@@ -113,12 +138,21 @@ def _example(turns: Sequence[str], rewrites: Sequence[Sequence[Piece]], kind: st
 
 
 def spell(turns: Sequence[str], pieces: Iterable[Piece]) -> str:
-    """The text that the pieces spell."""
-    return "".join(p if isinstance(p, str) else turns[p[0]][p[1] : p[2]] for p in pieces)
+    """The text that the pieces spell; raises ValueError if one goes beyond the end of its turn."""
+    text = ""
+    for piece in pieces:
+        if isinstance(piece, str):
+            text += piece
+            continue
+        turn, start, end = piece
+        if end > len(turns[turn]):
+            raise ValueError(f"expected a piece of {turns[turn]!r}, found characters {start} to {end}")
+        text += turns[turn][start:end]
+    return text
 
 
 def cut(turns: Sequence[str], index: int, text: str) -> list[Piece]:
-    """The pieces that spell a rewrite of the turn ``index``: what stays of it, and runs of the turns before it.
+    """The pieces that spell a rewrite of the turn ``index``: what stays of it, and runs of it and the turns before it.
 
     What is nowhere said stays as it is typed; whether it is made of function words is for the caller to see.
     """

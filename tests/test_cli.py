@@ -153,23 +153,31 @@ def test_prepare_cuts_words_of_the_dictionary_and_repeated_names_unless_told_oth
 
 def test_attach_joins_rewrites_with_their_conversations(tmp_path: Path) -> None:
     turns = ["我想去云栖慢谷", "那里很美", "它远吗"]
-    excerpts, dialogues, output = tmp_path / "excerpts.jsonl", tmp_path / "dialogues.jsonl", tmp_path / "lines.jsonl"
+    excerpts, dialogues, output = (
+        tmp_path / "excerpts.jsonl",
+        tmp_path / "dialogues.jsonl",
+        tmp_path / "new" / "lines.jsonl",
+    )
     rewrites = {"turn": 2, "kind": "pronoun", "rewrites": [[[0, 3, 7], [2, 1, 3]]]}
-    found = {"begins": fingerprint(turns[:2]), "whole": fingerprint(turns), "turns": 3, "judgements": [rewrites]}
-    lost = {"begins": "0" * 16, "whole": "0" * 16, "turns": 2}
+    found = {"begins": fingerprint(turns[:2]), "whole": fingerprint(turns), "length": 3, "judgements": [rewrites]}
+    lost = {"begins": "0" * 16, "whole": "0" * 16, "length": 2}
     excerpts.write_text(json.dumps(found) + "\n" + json.dumps(lost) + "\n", encoding="utf-8")
     dialogues.write_text(json.dumps({"turns": turns}) + "\n", encoding="utf-8")
     arguments = ("attach", str(excerpts), "--dialogues", str(dialogues), "--output", str(output))
     finished = run(*arguments)
     assert finished.returncode == 0, finished.stderr
-    assert finished.stdout == "1 of 2 excerpts found, 2 turns\n"
+    assert finished.stdout == f"{excerpts}: 1 of 2 excerpts found, 2 turns\n"
     _, last = output.read_text(encoding="utf-8").splitlines()
     assert json.loads(last)["rewrite"] == ["云栖慢谷远吗"]
-    assert run(*arguments).returncode == 2  # it is there already
+    refused = run(*arguments)
+    assert (refused.returncode, "exists; --force overwrites it" in refused.stderr) == (2, True)
     dialogues.write_text('{"turns": ["别的", "话"]}\n', encoding="utf-8")
     refused = run(*arguments, "--force")
     assert refused.returncode == 2
     assert "expected conversations with one of 2 excerpts, found none of them" in refused.stderr
+    assert len(output.read_text(encoding="utf-8").splitlines()) == 2
+    refused = run("attach", str(excerpts), "--dialogues", str(dialogues), "--output", str(tmp_path / "lines.txt"))
+    assert "expected --output to be named .jsonl, found lines.txt" in refused.stderr
 
 
 def test_prepare_and_train_go_on_from_a_model(corpus: Path, model_folder: Path, tmp_path: Path) -> None:

@@ -73,14 +73,14 @@ def test_a_saved_configuration_is_readable(tmp_path: Path) -> None:
 
 PREPARED = {
     *("train", "train_untouched", "train_topic_changes", "train_variants", "train_swapped", "train_lengthened"),
-    *("extra", "extra_untouched", "extra_swapped", "extra_1", "extra_2", "extra_3"),
+    *("extra", "extra_untouched", "extra_swapped", *(f"extra_{number}" for number in range(1, 6))),
     *("excerpts", "incomplete", "wordy", "validation", "validation_untouched"),
 }
 
 
 @pytest.mark.parametrize(
     ("name", "stages"),
-    [("zh", ["words", "phrases", "four_layers", "rewriting"]), ("further", ["long_turns", "rewriting"])],
+    [("zh", ["words", "phrases", "four_layers", "rewriting"]), ("further", ["real_turns", "rewriting"])],
 )
 def test_the_recipes_of_the_shipped_model_read_what_is_prepared(name: str, stages: list[str]) -> None:
     with as_file(files("rewriter") / "recipes" / f"{name}.toml") as path:

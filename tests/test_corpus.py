@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rewriter.corpus import (
     read_dialogues,
     topic_changes,
     untouched,
+    write_corpus,
 )
 
 LINE = "北京今天冷吗\t今天很冷\t明天呢\t北京明天冷吗"
@@ -301,8 +303,21 @@ def test_a_topic_change_is_the_first_turn_of_another_conversation_left_alone() -
 
 def test_the_histories_of_a_corpus_are_conversations(tmp_path: Path) -> None:
     columns, dialogues = tmp_path / "corpus.txt", tmp_path / "dialogues.jsonl"
-    columns.write_text("我有猫\t几岁了\t三岁\t猫三岁\n", encoding="utf-8")
+    columns.write_text("我有猫 \t\t几岁了\t三岁\t猫三岁\n", encoding="utf-8")
     dialogues.write_text('{"turns": ["我有猫", "几岁了"]}\n', encoding="utf-8")
     assert [tuple(turns) for path in (columns, dialogues) for turns in read_conversations(path)] == [
         ("我有猫", "几岁了")
     ] * 2
+    columns.write_text("我有猫\t几岁了\t三岁\t猫三岁\n一列\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=f"{columns}:2: expected history turns"):
+        list(read_conversations(columns))
+
+
+def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    examples = (replace(EXAMPLE, alternatives=("明天北京冷吗",), kind="omission"), EXAMPLE)
+    write_corpus(examples, path)
+    assert read_corpus(path).examples == examples
+    with pytest.raises(ValueError, match="rewrite"):
+        write_corpus([EXAMPLE, replace(EXAMPLE, reference=" ")], path)
+    assert read_corpus(path).examples == examples
