@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rewriter.analysis import analyse, by_kind, table
+from rewriter.analysis import analyse, by_kind, share, table
 from rewriter.corpus import Corpus, untouched
 from rewriter.inference import Rewriter
 from rewriter.metrics import negative_em, restoration_edits, score
@@ -30,7 +30,9 @@ class Evaluation:
 def evaluate(rewriter: Rewriter, corpus: Corpus) -> Evaluation:
     """Scores the rewrites of a corpus, and of its references as utterances that need nothing (negative_em).
 
-    A rewrite is exact (``em``) if it equals any of the references; the other metrics look at the best one.
+    A rewrite is exact (``em``) if it equals any of the references; the other metrics look at the best one. ``changed``
+    is the share of the utterances that do not come back as they are, ``em_changed`` the share of these that are exact
+    (None: there are none).
 
     Raises ValueError if the corpus has no readable line.
     """
@@ -48,6 +50,8 @@ def evaluate(rewriter: Rewriter, corpus: Corpus) -> Evaluation:
     report: dict[str, Any] = {
         **scores,
         "em": sum(result.exact for result in results) / len(results),
+        "changed": share([not result.untouched for result in results]),
+        "em_changed": share([result.exact for result in results if not result.untouched]),
         "negative_em": negative_em(references, [rewrite.text for rewrite in kept]),
         **by_kind(results),
         "lines": len(corpus.examples),

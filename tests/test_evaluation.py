@@ -33,10 +33,21 @@ def test_the_report_counts_right_rewrites_and_references_left_alone() -> None:
     found = evaluation.evaluate(rewriter, CORPUS)  # type: ignore[arg-type]
     assert found.report["em"] == 0.5
     assert found.report["negative_em"] == 0.5
+    assert (found.report["changed"], found.report["em_changed"]) == (0.5, 1.0)
     assert set(evaluation.QUALITY_KEYS) <= set(found.report)
     assert found.report["lines"] == 2
     assert found.report["unreadable_lines"] == 1
     assert [result.rewrite for result in found.results] == ["梅西几岁", "明天呢"]
+
+
+def test_what_is_changed_for_nothing_and_what_is_never_changed_is_told() -> None:
+    examples = (Example(Conversation(("北京冷吗",), "早上好"), "早上好", (), "greeting"), EXAMPLES[0])
+    corpus = Corpus(Path("own.jsonl"), examples, (1, 2), ())
+    wrong = evaluation.evaluate(FakeRewriter({"早上好": "北京早上好"}), corpus)  # type: ignore[arg-type]
+    assert (wrong.report["changed"], wrong.report["em_changed"]) == (0.5, 0.0)
+    silent = evaluation.evaluate(FakeRewriter({}), corpus)  # type: ignore[arg-type]
+    assert (silent.report["changed"], silent.report["em_changed"]) == (0.0, None)
+    assert "em_changed           None" in evaluation.summary(silent.report)
 
 
 def test_any_reference_is_right_but_only_the_best_one_counts_otherwise() -> None:
