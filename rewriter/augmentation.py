@@ -1,4 +1,4 @@
-"""More examples from the annotated ones: other names in the same conversations, longer conversations, and longer turns.
+"""More examples from the annotated ones: other names in the same conversations, and longer conversations.
 
 After the entity swaps of named-entity recognition (Dai and Adel 2020, "mention replacement"): what is restored should
 follow from where it stands in the conversation, not from which thing it is. And whatever else was said, about other
@@ -6,9 +6,8 @@ things, should change nothing.
 """
 
 import random
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from rewriter.conversation import Conversation, Example
@@ -19,13 +18,6 @@ _MIN_CHARACTERS = 2
 # How many turns of other conversations come into one. Mostly before the history: it is the last topic that goes on.
 _OTHER_TURNS, _OTHER_TURNS_WEIGHTS = (2, 4, 6, 8), (4, 3, 2, 1)
 _BETWEEN_SHARE = 1 / 3
-# What people say besides what they have to say: "好的，", and sentences that need nothing.
-_OPENER = re.compile(r"[^\W\d]{1,5}[，。！!,]")
-_SENTENCE = re.compile(r"[^。！？!?…\n]+[。！？!?]")
-_STATEMENT = re.compile(r".{6,40}[。！!]")
-_POINTING = re.compile(r"[他她它这那其此该]")
-_ASKS = re.compile(r"[吗呢谁哪几啥]|(?<![多要那])么|多少|怎|(.)[不没]\1|没有$")
-_OPENER_SHARE, _STATEMENT_SHARE = 0.4, 0.25
 
 
 def swap_words(examples: Sequence[Example], tokenizer: Tokenizer, seed: int) -> Iterator[Example]:
@@ -75,49 +67,6 @@ def draw_turns(examples: Sequence[Example], count: int, generator: random.Random
     while len(turns) < count:
         turns += generator.choice(examples).conversation.history[:2]
     return tuple(turns[:count])
-
-
-def make_wordy(examples: Sequence[Example], turns: Iterable[str], seed: int) -> Iterator[Example]:
-    """Yields each example with what people say besides, from the turns of other conversations, and with punctuation.
-
-    Annotated turns are mostly one bare clause; of what people write, often one clause of several lacks something.
-    Openers ("好的，") and statements come before or behind what a turn says, in the reference as in the utterance: they
-    are to be left alone. None of them has a pronoun for things said before (他 它 这 …), which would lack something
-    itself. Turns without openers or statements give nothing; nor does an example whose reference ends otherwise.
-    """
-    generator = random.Random(seed)
-    openers, statements = _said_besides(turns)
-    if not openers or not statements:
-        return
-    for example in examples:
-        history, utterance = example.conversation.history, example.conversation.utterance
-        if utterance[-1:].isalnum() != example.reference[-1:].isalnum():
-            continue
-        *others, (before, after) = [_besides(turn, openers, statements, generator) for turn in (*history, utterance)]
-        wordy = tuple(start + turn + end for turn, (start, end) in zip(history, others, strict=True))
-        conversation = Conversation(wordy, before + utterance + after)
-        yield Example(conversation, before + example.reference + after, kind=example.kind)
-
-
-def _said_besides(turns: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The short beginnings of turns, as often as people use them, and the statements that stand on their own."""
-    openers, statements = [], []
-    for turn in turns:
-        opener = _OPENER.match(turn)
-        if opener and not _POINTING.search(opener[0]):
-            openers.append(opener[0])
-        said = map(str.strip, _SENTENCE.findall(turn, opener.end() if opener else 0))
-        statements += [s for s in said if _STATEMENT.fullmatch(s) and not _POINTING.search(s)]
-    return openers, statements
-
-
-def _besides(turn: str, openers: Sequence[str], statements: Sequence[str], generator: random.Random) -> tuple[str, str]:
-    """What comes before and behind what a turn says, the punctuation it lacks included."""
-    before = generator.choice(openers) if generator.random() < _OPENER_SHARE else ""
-    if generator.random() < _STATEMENT_SHARE:
-        before += generator.choice(statements)
-    mark = "" if not turn[-1:].isalnum() else "？" if _ASKS.search(turn) else "。"
-    return before, mark + (generator.choice(statements) if generator.random() < _STATEMENT_SHARE else "")
 
 
 def _nouns(text: str, tokenizer: Tokenizer) -> dict[str, str]:

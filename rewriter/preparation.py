@@ -3,13 +3,13 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 
 from rewriter.artefact import FEATURES_FILE, WEIGHTS_FILE, file_fingerprint, load_features
-from rewriter.augmentation import lengthen, make_wordy, swap_words
+from rewriter.augmentation import lengthen, swap_words
 from rewriter.config import Calibration, FeaturesConfig
 from rewriter.conversation import Conversation, Example
 from rewriter.corpus import Corpus, normalized, read_corpus, read_dialogues, topic_changes, untouched
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 _CORPUS_WEIGHT = 10
 # Of the turns that need nothing, every third is put into a longer conversation too, in each of two kinds.
 _NEGATIVE_STEP = 3
-# Of each file of dialogues, those whose statements come into other conversations.
-_WORDY_CONVERSATIONS = 3000
 # Turns whose tokens are remembered, some 2 KB each.
 _REMEMBERED_TURNS = 2**16
 
@@ -49,9 +47,8 @@ def prepare(
     one of them, as it is or with its reference for an utterance, however typed, are left out. Files: train,
     train_untouched, train_topic_changes, train_variants, train_swapped, train_lengthened, validation,
     validation_untouched, from further corpora extra, extra_untouched, extra_swapped and, for each by itself, extra_1,
-    extra_2 and so on, from dialogues excerpts, incomplete and, with all training lines, wordy (.npz each), words.txt,
-    characters.txt, features.json, report.json. The vocabulary does not depend on the further corpora: they can be
-    exchanged under a trained model.
+    extra_2 and so on, from dialogues excerpts and incomplete (.npz each), words.txt, characters.txt, features.json,
+    report.json. The vocabulary does not depend on the further corpora: they can be exchanged under a trained model.
 
     With ``model``, a folder, vocabulary and features are that model's (but for its calibration), so that its training
     can go on, with the one of several references that it finds likeliest; ``config`` and ``max_words`` are not read.
@@ -85,7 +82,6 @@ def prepare(
     parts = {
         **annotated,
         **_extra_parts(further, held_out, tokenizer, seed),
-        "wordy": _without(held_out, make_wordy([*train, *chain(*further)], _some_turns(dialogue_paths), seed)),
         "validation": validation,
         "validation_untouched": untouched(validation),
         "excerpts": excerpts,
@@ -160,13 +156,6 @@ def _extra_parts(
         "extra_untouched": _without(given | held_out, untouched(extra)),
         "extra_swapped": _without(held_out, swap_words(extra, tokenizer, seed)),
     }
-
-
-def _some_turns(dialogue_paths: Sequence[Path]) -> Iterator[str]:
-    """Turns of the first conversations of each file, so that no large one drowns the others."""
-    for path in dialogue_paths:
-        for turns in islice(read_dialogues(path), _WORDY_CONVERSATIONS):
-            yield from turns
 
 
 class RememberingTokenizer(Tokenizer):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rewriter.augmentation import lengthen, make_wordy, swap_words
+from rewriter.augmentation import lengthen, swap_words
 from rewriter.checking import check_corpora
 from rewriter.config import FeaturesConfig
 from rewriter.conversation import Conversation, Example
@@ -139,53 +139,3 @@ def test_only_what_has_a_history_is_made_longer() -> None:
     assert list(lengthen([alone], 1)) == []
     assert len(list(lengthen([alone, XIAN], 1))) == 1
     assert list(lengthen(EXAMPLES, 3)) == list(lengthen(EXAMPLES, 3))
-
-
-TURNS = (
-    "好的，我明天一早就出发。那里冷不冷我不知道。谢谢你的建议！",
-    "他，我不认识。",
-    "哦！广州天天都在下大雨。你带伞了没有？",
-    "1,000块钱就够了。",
-    "行",
-)
-OPENERS = ("好的，", "哦！")
-STATEMENTS = ("我明天一早就出发。", "谢谢你的建议！", "广州天天都在下大雨。", "1,000块钱就够了。")
-
-
-def test_what_is_said_besides_stands_in_the_reference_as_in_the_utterance() -> None:
-    before, after = set(), set()
-    for seed in range(400):
-        for plain, wordy in zip(EXAMPLES, make_wordy(EXAMPLES, TURNS, seed), strict=True):
-            utterance, reference = plain.conversation.utterance, plain.reference
-            start, found, end = wordy.conversation.utterance.partition(utterance)
-            assert found
-            assert wordy.reference == start + reference + end
-            for turn, longer in zip(plain.conversation.history, wordy.conversation.history, strict=True):
-                assert turn in longer
-            before.add(start)
-            after.add(end)
-    assert before == {opener + statement for opener in ("", *OPENERS) for statement in ("", *STATEMENTS)}
-    assert after == {mark + statement for mark in "？。" for statement in ("", *STATEMENTS)}
-
-
-def test_a_turn_gets_the_mark_that_it_lacks() -> None:
-    turns = ("它几岁", "几岁了？", "三岁", "三岁。", "哈哈~", "多么可爱", "那么去不去", "你养过没有")
-    example = Example(Conversation(turns, "早上好"), "早上好")
-    [wordy, *_] = (
-        made
-        for seed in range(9999)
-        for made in make_wordy([example], TURNS, seed)
-        if sum(map(len, made.conversation.history)) == sum(map(len, turns)) + 5
-    )
-    expected = ("它几岁？", "几岁了？", "三岁。", "三岁。", "哈哈~", "多么可爱。", "那么去不去？", "你养过没有？")
-    assert wordy.conversation.history == expected
-
-
-def test_nothing_is_said_besides_where_the_reference_ends_otherwise() -> None:
-    odd = Example(Conversation(("你读过活着吗",), "作者是谁"), "活着的作者是谁？")
-    assert list(make_wordy([odd], TURNS, 1)) == []
-
-
-@pytest.mark.parametrize("turns", [(), ("好的，",), ("我明天一早就出发。",), ("他，我不认识。",)])
-def test_without_openers_and_statements_no_turn_becomes_longer(turns: tuple[str, ...]) -> None:
-    assert list(make_wordy(EXAMPLES, turns, 1)) == []

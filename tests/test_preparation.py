@@ -199,23 +199,6 @@ def test_of_fewer_further_corpora_none_of_earlier_ones_is_left(tmp_path: Path) -
     assert not (tmp_path / "out" / "extra_2.npz").exists()
 
 
-def test_all_training_lines_become_wordy_where_dialogues_have_statements(tmp_path: Path) -> None:
-    dialogues, further = tmp_path / "wordy.jsonl", tmp_path / "further.txt"
-    dialogues.write_text(json.dumps({"turns": ["好的，明天早上我去买票。", "行"]}) + "\n", encoding="utf-8")
-    further.write_text("你去过杭州吗\t怎么去\t怎么去杭州\n", encoding="utf-8")
-    corpus = write_corpus(tmp_path, LINES)
-    given: dict[str, Any] = {
-        "extra_paths": [further],
-        "dialogue_paths": [dialogues],
-        "validation_lines": 2,
-        "config": CONFIG,
-    }
-    counts = prepare(corpus, tmp_path / "out", **given)
-    assert counts["wordy"] == counts["train"] + counts["extra"] == len(TRAINING) + 1
-    longer = PreparedExamples.load(tmp_path / "out" / "wordy.npz").source_lengths.mean()
-    assert longer > PreparedExamples.load(tmp_path / "out" / "train.npz").source_lengths.mean() + 2
-
-
 def test_a_variant_is_no_training_example(prepared: Path) -> None:
     assert set(rows(prepared, "train_variants")).isdisjoint(rows(prepared, "train"))
 
