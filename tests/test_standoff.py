@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from rewriter.config import FeaturesConfig
 from rewriter.conversation import Conversation, Example
 from rewriter.standoff import Excerpt, Judgement, attach, cut, fingerprint, read_excerpts, spell
 
+STANDOFF = Path(__file__).parents[1] / "corpus" / "zh" / "standoff"
 TURNS = ["你好，周末去哪里玩？", "去云栖慢谷吧，那里有电瓶车。", "它几点关门？", "五点。", "谢谢，它远吗？"]
 
 
@@ -148,3 +150,19 @@ def test_a_turn_is_judged_once_and_there(unsure: tuple[int, ...]) -> None:
 def test_a_piece_beyond_the_end_of_its_turn_is_refused() -> None:
     with pytest.raises(ValueError, match="expected a piece of '五点。', found characters 0 to 4"):
         spell(TURNS, [(3, 0, 4)])
+
+
+@pytest.mark.parametrize("path", sorted(STANDOFF.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_what_is_shipped_adds_nothing_but_function_words(path: Path) -> None:
+    function_words = {*FeaturesConfig().function_words, " "}
+    excerpts = read_excerpts(path)
+    rewritten = [of for excerpt in excerpts for of in (*excerpt.judgements, *excerpt.next_turns)]
+    added = {piece for of in rewritten for pieces in of.rewrites for piece in pieces if isinstance(piece, str)}
+    assert len(rewritten) > 100
+    assert {*"".join(added)} <= function_words
+
+
+def test_no_conversation_is_in_two_parts() -> None:
+    parts = [{excerpt.whole for excerpt in read_excerpts(path)} for path in sorted(STANDOFF.glob("real_*.jsonl"))]
+    assert len(parts) == 3
+    assert len(set.union(*parts)) == sum(map(len, parts))
