@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from rewriter.config import first_fault
 from rewriter.conversation import Conversation, Rewrite
 
 RewriteFunction = Callable[[Sequence[Conversation]], list[Rewrite]]
@@ -116,9 +117,7 @@ def _read(number: int, line: bytes) -> _Utterance | _WholeConversation | dict[st
     try:
         return (_WholeConversation if "turns" in record else _Utterance).model_validate(record)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        return {**record, "error": f"line {number}: {where}: {first['msg']}"}
+        return {**record, "error": f"line {number}: {first_fault(error)}"}
 
 
 def _fields(rewrite: Rewrite) -> dict[str, Any]:

@@ -4,9 +4,15 @@ import tomllib
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from rewriter.tokenizer import Granularity, normalize
+
+
+def first_fault(error: ValidationError) -> str:
+    """Where the first thing is that does not fit, and why, in one line: of a record that somebody else wrote."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the line'}: {first['msg']}"
 
 
 class _Config(BaseModel):

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from rewriter.config import first_fault
 from rewriter.conversation import Conversation, Example
 from rewriter.tokenizer import normalize
 
@@ -96,9 +97,7 @@ def _record(raw: bytes) -> Example | None:
     try:
         record = _Record.model_validate_json(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the line"
-        raise ValueError(f"expected a record of history, utterance and rewrite; {where}: {first['msg']}") from None
+        raise ValueError(f"expected a record of history, utterance and rewrite; {first_fault(error)}") from None
     conversation = Conversation(record.history, record.utterance)
     return Example(conversation, record.rewrite[0], record.rewrite[1:], record.kind or "")
 

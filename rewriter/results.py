@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rewriter.config import first_fault
 from rewriter.conversation import Example, Rewrite
 from rewriter.metrics import RestorationCounts, exact_match, negative_em, restoration_counts
 
@@ -91,10 +92,8 @@ def _result(path: Path, number: int, raw: bytes) -> LineResult:
     try:
         return LineResult.model_validate_json(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the line"
         raise ValueError(
-            f"{path}:{number}: expected a line of `evaluate --details`, found {where}: {first['msg']}"
+            f"{path}:{number}: expected a line of `evaluate --details`, found {first_fault(error)}"
         ) from None
 
 

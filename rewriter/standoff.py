@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from rewriter.config import first_fault
 from rewriter.conversation import Conversation, Example
 from rewriter.corpus import KINDS
 
@@ -94,9 +95,7 @@ def read_excerpts(path: Path) -> list[Excerpt]:
         try:
             excerpts.append(Excerpt.model_validate_json(line))
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "the line"
-            raise ValueError(f"{path}:{number}: expected an excerpt; {where}: {first['msg']}") from None
+            raise ValueError(f"{path}:{number}: expected an excerpt; {first_fault(error)}") from None
     return excerpts
 
 
