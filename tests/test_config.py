@@ -80,7 +80,7 @@ PREPARED = {
 
 @pytest.mark.parametrize(
     ("name", "stages"),
-    [("zh", ["words", "phrases", "four_layers", "rewriting"]), ("further", ["real_turns", "rewriting"])],
+    [("zh", ["words", "phrases", "four_layers", "rewriting"]), ("further", ["rewriting"])],
 )
 def test_the_recipes_of_the_shipped_model_read_what_is_prepared(name: str, stages: list[str]) -> None:
     with as_file(files("rewriter") / "recipes" / f"{name}.toml") as path:
@@ -88,7 +88,8 @@ def test_the_recipes_of_the_shipped_model_read_what_is_prepared(name: str, stage
     with as_file(files("rewriter") / "pretrained" / "zh" / "config.json") as path:
         shipped = ModelConfig.load(path)
     sizes = {"num_words": shipped.num_words, "num_characters": shipped.num_characters}
-    assert ModelConfig.model_validate({**sizes, **recipe.model}) == shipped
+    # How much is dropped in training is nothing of the trained model's.
+    assert ModelConfig.model_validate({**sizes, **recipe.model, "dropout": shipped.dropout}) == shipped
     assert list(recipe.stages) == stages
     for stage in recipe.stages.values():
         assert PREPARED.issuperset(stage.parts)
