@@ -28,8 +28,9 @@ demo: $(MODEL_DIR)/.ready ## start the service, rewrite conversations over gRPC 
 serve: $(MODEL_DIR)/.ready ## run the service on localhost:8600
 	$(BIN)/rewriter serve --model-dir $(MODEL_DIR)
 
-test: $(VENV)/.ready ## run the tests
-	$(BIN)/python -m pytest
+# A file's tests stay together: they share exported models and running servers.
+test: $(VENV)/.ready ## run the tests, two files at a time
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 conformance: $(VENV)/.ready ## the backend for TF Serving, against a stand-in or a real one (docs/conformance.md)
 	$(BIN)/python -m pytest tests/conformance
