@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -343,6 +344,8 @@ def serve(
     """Run the gRPC front service. Settings: --config, then REWRITER_* variables, then flags; the later wins."""
     from serving import settings
 
+    # Until the service can read its settings anew: they are read now.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     named = {"model_dir": model_dir, "host": host, "port": port, "workers": workers}
     flags = {key: value for key, value in named.items() if value is not None}
     flags |= settings.parse_flags(assignments or ())

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rewriter.config import FeaturesConfig
+from rewriter.config import FeaturesConfig, first_fault
 from rewriter.features import Features
 from rewriter.vocabulary import Vocabulary
 from serving.answer import Model
@@ -49,14 +49,23 @@ def manifest_path(version_dir: Path) -> Path:
 
 
 def load_manifest(version_dir: Path) -> Manifest:
-    return Manifest.model_validate_json(manifest_path(version_dir).read_text(encoding="utf-8"))
+    """Raises ValueError naming the file if it is no manifest."""
+    path = manifest_path(version_dir)
+    try:
+        return Manifest.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        raise ValueError(f"{path}: {first_fault(error)}") from None
 
 
 def load_features(version_dir: Path) -> Features:
-    """Raises ValueError if the vocabulary is not the one that the manifest names."""
+    """Raises ValueError naming what does not fit, as a vocabulary that is not the one that the manifest names."""
     assets = version_dir / _ASSETS
     vocabulary = Vocabulary.load(assets)
     expected = load_manifest(version_dir).vocabulary_fingerprint
     if vocabulary.fingerprint != expected:
         raise ValueError(f"{assets}: expected the vocabulary {expected}, found {vocabulary.fingerprint}")
-    return Features(FeaturesConfig.load(assets / "features.json"), vocabulary)
+    path = assets / "features.json"
+    try:
+        return Features(FeaturesConfig.load(path), vocabulary)
+    except ValidationError as error:
+        raise ValueError(f"{path}: {first_fault(error)}") from None

@@ -15,7 +15,7 @@ Batches and streams are of ``Conversation(history, utterance)``, with a ``conver
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -120,15 +120,26 @@ class Rewriter:
         """Yields (index of the conversation, result) as results come, in any order; for any number of conversations.
 
         Conversations are taken only as fast as the server works. ``timeout_seconds`` is for the whole stream; none by
-        default. Raises grpc.RpcError.
+        default. Raises grpc.RpcError; what ``conversations`` raise, it raises after the results of those before.
         """
-        requests = (_to_numbered(index, conversation) for index, conversation in enumerate(conversations))
-        call = self._stub.StreamRewrite(requests, timeout=timeout_seconds, metadata=self._metadata)
+        trouble: list[Exception] = []
+
+        def requests() -> Iterator[pb.StreamRewriteRequest]:
+            # gRPC would keep to itself what these raise.
+            try:
+                for index, conversation in enumerate(conversations):
+                    yield _to_numbered(index, conversation)
+            except Exception as error:
+                trouble.append(error)
+
+        call = self._stub.StreamRewrite(requests(), timeout=timeout_seconds, metadata=self._metadata)
         try:
             for response in call:
                 yield int(response.request_id), _to_result(response)
         finally:
             call.cancel()
+        if trouble:
+            raise trouble[0]
 
     def model_info(self) -> Model:
         """Which model answers. Raises grpc.RpcError."""
@@ -236,12 +247,16 @@ class AsyncRewriter:
         self, conversations: AsyncIterable[Conversation], *, timeout_seconds: float | None = None
     ) -> AsyncGenerator[tuple[int, Answer | Failure], None]:
         """See Rewriter.rewrite_stream."""
+        trouble: list[Exception] = []
 
         async def requests() -> AsyncIterator[pb.StreamRewriteRequest]:
             index = 0
-            async for conversation in conversations:
-                yield _to_numbered(index, conversation)
-                index += 1
+            try:
+                async for conversation in conversations:
+                    yield _to_numbered(index, conversation)
+                    index += 1
+            except Exception as error:
+                trouble.append(error)
 
         call = self._stub.StreamRewrite(requests(), timeout=timeout_seconds, metadata=self._metadata)
         try:
@@ -249,6 +264,8 @@ class AsyncRewriter:
                 yield int(response.request_id), _to_result(response)
         finally:
             call.cancel()
+        if trouble:
+            raise trouble[0]
 
     async def model_info(self) -> Model:
         """See Rewriter.model_info."""

@@ -142,7 +142,9 @@ class ServerSettings(BaseSettings):
     max_alternatives: int = Field(default=8, ge=0, description="other rewrites that a request may ask for")
     max_batch_items: int = Field(default=64, ge=1, description="requests in a BatchRewrite")
     max_stream_requests: int = Field(default=32, ge=1, description="unanswered requests of one stream")
-    max_message_bytes: int = Field(default=256 * 1024, ge=1024, description="bytes of a message on the wire")
+    max_message_bytes: int = Field(
+        default=256 * 1024, ge=1024, le=2**30 - 1, description="bytes of a message on the wire"
+    )
     max_concurrent_streams: int = Field(default=256, ge=1, description="calls in flight on one connection")
 
     default_deadline_seconds: float = Field(default=2.0, gt=0, description="for calls without one; caps all others")
@@ -153,7 +155,9 @@ class ServerSettings(BaseSettings):
     max_queue_size: int = Field(default=256, ge=1, description="turns that may wait for an embedded model")
     warm_up_timeout_seconds: float = Field(default=120.0, gt=0, description="for each of the model's first answers")
     shutdown_grace_seconds: float = Field(default=10.0, ge=0, description="for calls in flight when told to stop")
-    max_connection_age_seconds: float = Field(default=300.0, gt=0, description="so that clients balance anew")
+    max_connection_age_seconds: float = Field(
+        default=300.0, gt=0, le=2_000_000, description="so that clients balance anew"
+    )
     log_text: bool = Field(default=False, description="write utterances and rewrites to the log")
 
     backend: Literal["embedded", "tf_serving"] = Field(

@@ -109,6 +109,7 @@ async def front(
     backend: Backend, *, observability: Observability | None = None, **changes: Any
 ) -> AsyncIterator[Front]:
     """A listening server whose model is not warm yet, and a channel to it, without TLS."""
+    features()  # loads jieba's dictionary for a second, which no call should wait for
     seconds = {"default_deadline_seconds": 10.0, "deadline_margin_seconds": 0.05}
     settings = ServerSettings(**{"model_dir": Path("unused"), "port": 0, **seconds, **changes})
     use_case = rewriting(

@@ -4,7 +4,7 @@ import itertools
 import logging
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,34 @@ async def test_a_stream_answers_every_conversation_under_its_index() -> None:
             awaited = {index: result async for index, result in rewriter.rewrite_stream(spoken())}
     assert blocking == awaited
     assert [blocking[index].text for index in range(100)] == [f"西安第{number}天" for number in range(100)]
+
+
+@pytest.mark.asyncio
+async def test_a_stream_raises_what_its_conversations_raise_after_the_results_of_those_before() -> None:
+    def broken() -> Iterator[Conversation]:
+        yield Conversation(("西安",), "第0天")
+        yield Conversation(("西安",), "第1天")
+        raise ValueError("line 3 of the log")
+
+    async def spoken() -> AsyncIterator[Conversation]:
+        for conversation in broken():
+            yield conversation
+
+    def take(rewriter: Rewriter) -> list[int]:
+        taken = []
+        with pytest.raises(ValueError, match="line 3 of the log"):
+            for index, _ in rewriter.rewrite_stream(broken()):
+                taken.append(index)
+        return sorted(taken)
+
+    async with front(FakeBackend()) as served:
+        assert await in_thread(served.target, take) == [0, 1]
+        async with AsyncRewriter(served.target) as rewriter:
+            taken = []
+            with pytest.raises(ValueError, match="line 3 of the log"):
+                async for index, _ in rewriter.rewrite_stream(spoken()):
+                    taken.append(index)
+    assert sorted(taken) == [0, 1]
 
 
 @pytest.mark.asyncio

@@ -50,6 +50,9 @@ def test_flags_beat_variables_and_variables_beat_the_file(tmp_path: Path, monkey
     [
         ({"port": "x"}, "flag port: expected a whole number from 0 to 65535, found 'x'"),
         ({"max_queue_size": 0}, "flag max_queue_size: expected a whole number, at least 1, found 0"),
+        # What gRPC cannot hold would end the start in a stack trace.
+        ({"max_connection_age_seconds": "inf"}, "flag max_connection_age_seconds: expected"),
+        ({"max_message_bytes": 2**30}, "flag max_message_bytes: expected a whole number"),
         ({"log.format": "xml"}, "flag log.format: expected one of text, json, found 'xml'"),
         ({"tracing.endpoint": "collector"}, "flag tracing.endpoint: expected http://HOST:PORT or https://HOST:PORT"),
         ({"tls.key_file": "k"}, "tls: expected both certificate_file and key_file or neither, found one of them"),

@@ -204,8 +204,17 @@ def test_the_newest_version_that_can_be_read_counts_or_the_newest_says_why_not(t
         features_file.write_text(json.dumps({"granularity": f"newer than this front, {number}"}), encoding="utf-8")
     assert Catalogue(tmp_path).newest().number == 2
     tmp_path.joinpath("2").rename(tmp_path / "kept")
-    with pytest.raises(ValueError, match="newer than this front, 10"):
+    with pytest.raises(ValueError, match="10/assets.extra/rewriter/features.json: granularity: "):
         Catalogue(tmp_path).newest()
+
+
+@pytest.mark.parametrize("name", ["model.json", "features.json"])
+def test_a_version_that_is_cut_short_names_the_file(tmp_path: Path, name: str) -> None:
+    write_model(tmp_path, version=2)
+    path = tmp_path / "2/assets.extra/rewriter" / name
+    path.write_text(path.read_text(encoding="utf-8")[:-5], encoding="utf-8")
+    with pytest.raises(ValueError, match=f"^{path}: .*JSON"):
+        Catalogue(tmp_path).load(2)
 
 
 @pytest.mark.parametrize("name", ["model.json", "features.json"])

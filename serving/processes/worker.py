@@ -13,6 +13,8 @@ from serving.server import ModelStuck, run
 
 def main(sources: str) -> int:
     """Serves until told to stop, or until the supervisor is gone. Returns the status to end with."""
+    # Until the service can read its settings anew: they are read now.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     found = json.loads(sources)
     config_file = Path(found["config"]) if found["config"] else None
     # The supervisor answers Prometheus for all workers.

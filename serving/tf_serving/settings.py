@@ -30,10 +30,11 @@ class TFServingSettings(BaseModel):
     poll_seconds: float = Field(default=1.0, gt=0, description="how often a server is asked what it serves")
     poll_timeout_seconds: float = Field(default=5.0, gt=0, description="for that question")
     probe_timeout_seconds: float = Field(default=60.0, gt=0, description="for the first answer of a new version")
-    max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024, description="of an answer")
+    max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024, le=2**31 - 1, description="of an answer")
     keepalive_seconds: float | None = Field(
         default=None,
         gt=0,
+        le=2_000_000,
         description="ping idle connections; below 300, TF Serving hangs up unless told otherwise "
         "(--grpc_channel_arguments=grpc.http2.min_ping_interval_without_data_ms=...)",
     )
