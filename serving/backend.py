@@ -43,7 +43,7 @@ class BackendUnavailable(BackendError):
 
 
 class BackendUnreachable(BackendUnavailable):
-    """The model was not reached, or refused before it did anything: asking once more may help, and does no harm."""
+    """The model was not reached, or the connection broke: asking once more may help, and does no harm."""
 
 
 class BackendOverloaded(BackendError):

@@ -23,7 +23,7 @@ class TFServingSettings(BaseModel):
 
     batching: Literal["front", "server"] = Field(
         default="front",
-        description="who makes batches; the server (--enable_batching) needs signatures per length, see buckets",
+        description="who makes batches; the server (--enable_batching) needs signatures per length (`rewriter export`)",
     )
     max_queue_size: int = Field(default=256, ge=1, description="turns that may wait for a batch of their length")
 
