@@ -13,8 +13,8 @@ A request travels through the modules in this order:
    process, in batches made by ``batching``; or ``tf_serving``. ``artefact`` finds and reads a model on disk,
    ``signatures`` reads what it answers.
 
-Around all this: ``health``, ``draining``, ``watching`` and ``reloading``, the ``log_writer``, the ``model_thread``, what
-``metrics`` leaves to ``batch_metrics`` and ``resilience_metrics``; and ``processes``, several servers on one port.
+Around all this: ``health``, ``draining``, ``watching`` and ``reloading``, the ``log_writer``, the ``model_thread``,
+what ``metrics`` leaves to ``batch_metrics`` and ``resilience_metrics``; and ``processes``, several servers on one port.
 ``local`` runs a service for benchmarks and demos, ``generate`` writes the code of the contract.
 
 Settings: ``config`` is their tree, ``settings`` reads it from file, environment and flags, ``settings_keys`` has its
