@@ -82,11 +82,22 @@ def _from_environment(known: Mapping[str, Key]) -> Iterator[_Given]:
     """Unknown names are for _unknown_variables: pydantic-settings passes over some of them."""
     try:
         found = EnvSettingsSource(ServerSettings)()
-    except UnreadableVariable as error:
-        raise SettingsError(f"environment: expected lists and tables as JSON: {error}") from None
+    except UnreadableVariable:
+        raise SettingsError("\n".join([*_not_json(known), *_unknown_variables(known)])) from None
     for path, value in _flat(found):
         if path in known:
             yield _Given(path, value, known[path].variable)
+
+
+def _not_json(known: Mapping[str, Key]) -> Iterator[str]:
+    """pydantic-settings names the group of a variable that it cannot read, and not the variable."""
+    structured = {key.variable: key.expected for key in known.values() if key.structured}
+    for name, value in os.environ.items():
+        if value and (expected := structured.get(name.upper())):
+            try:
+                json.loads(value)
+            except ValueError:
+                yield f"{name}: expected {expected} as JSON, found {value!r}"
 
 
 def _from_flags(flags: Mapping[str, Any], known: Mapping[str, Key]) -> Iterator[_Given]:

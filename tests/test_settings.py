@@ -97,11 +97,13 @@ def test_a_file_with_a_misspelt_key_is_refused(tmp_path: Path, text: str, proble
         ("REWRITER_PROT", "1", "expected a known setting, found an unknown one; did you mean REWRITER_PORT?"),
         ("REWRITER_TLS__KEYFILE", "k", "expected a known setting, found an unknown one; did you mean REWRITER_TLS__K"),
         ("REWRITER_TLS", "{}", "expected a known setting, found an unknown one"),
+        ("REWRITER_TLS", "yes", "expected a known setting, found an unknown one"),
+        ("REWRITER_TF_SERVING__ADDRESSES", "tf-serving:8500", "expected a list as JSON, found 'tf-serving:8500'"),
         ("REWRITER_PORT", "tcp://10.0.0.1:8600", "expected a setting, found a service link of Kubernetes"),
         ("REWRITER_SERVICE_HOST", "10.0.0.1", "expected a setting, found a service link of Kubernetes"),
     ],
 )
-def test_a_variable_that_is_no_setting_does_not_go_unnoticed(
+def test_a_variable_that_is_no_setting_or_unreadable_does_not_go_unnoticed(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, problem: str
 ) -> None:
     monkeypatch.setenv(variable, value)
