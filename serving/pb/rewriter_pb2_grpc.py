@@ -40,7 +40,9 @@ class RewriterServiceStub:
     A turn is answered before the deadline of its call and within 2 seconds in any case; on a batch or stream, that holds
     for each turn. Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless
     FailureMode asks for an error: UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED or INTERNAL, with
-    google.rpc.ErrorInfo, whose reason is the name of the PassthroughReason without its prefix.
+    google.rpc.ErrorInfo, whose reason is the name of the PassthroughReason without its prefix. In whatever FailureMode, a
+    server that stops fails new calls with UNAVAILABLE (reason STOPPING), and a fault that nobody foresaw is INTERNAL
+    without ErrorInfo.
     """
 
     def __init__(self, channel):
@@ -86,7 +88,9 @@ class RewriterServiceServicer:
     A turn is answered before the deadline of its call and within 2 seconds in any case; on a batch or stream, that holds
     for each turn. Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless
     FailureMode asks for an error: UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED or INTERNAL, with
-    google.rpc.ErrorInfo, whose reason is the name of the PassthroughReason without its prefix.
+    google.rpc.ErrorInfo, whose reason is the name of the PassthroughReason without its prefix. In whatever FailureMode, a
+    server that stops fails new calls with UNAVAILABLE (reason STOPPING), and a fault that nobody foresaw is INTERNAL
+    without ErrorInfo.
     """
 
     def Rewrite(self, request, context):
@@ -164,7 +168,9 @@ class RewriterService:
     A turn is answered before the deadline of its call and within 2 seconds in any case; on a batch or stream, that holds
     for each turn. Trouble of the server's own is answered with the original turn (OUTCOME_PASSTHROUGH), unless
     FailureMode asks for an error: UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED or INTERNAL, with
-    google.rpc.ErrorInfo, whose reason is the name of the PassthroughReason without its prefix.
+    google.rpc.ErrorInfo, whose reason is the name of the PassthroughReason without its prefix. In whatever FailureMode, a
+    server that stops fails new calls with UNAVAILABLE (reason STOPPING), and a fault that nobody foresaw is INTERNAL
+    without ErrorInfo.
     """
 
     @staticmethod
