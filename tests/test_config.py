@@ -73,23 +73,26 @@ def test_a_saved_configuration_is_readable(tmp_path: Path) -> None:
 
 PREPARED = {
     *("train", "train_untouched", "train_topic_changes", "train_variants", "train_swapped", "train_lengthened"),
-    *("extra", "extra_untouched", "extra_swapped", *(f"extra_{number}" for number in range(1, 6))),
+    *("extra", "extra_untouched", "extra_swapped", *(f"extra_{number}" for number in range(1, 7))),
     *("excerpts", "incomplete", "validation", "validation_untouched"),
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "stages"),
-    [("zh", ["words", "phrases", "four_layers", "rewriting"]), ("further", ["rewriting"])],
+    ("name", "layers", "stages"),
+    [("zh", 6, ["words", "phrases", "four_layers", "rewriting"]), ("further", 8, ["rewriting"])],
 )
-def test_the_recipes_of_the_shipped_model_read_what_is_prepared(name: str, stages: list[str]) -> None:
+def test_the_recipes_of_the_shipped_model_read_what_is_prepared(name: str, layers: int, stages: list[str]) -> None:
     with as_file(files("rewriter") / "recipes" / f"{name}.toml") as path:
         recipe = Recipe.load(path)
     with as_file(files("rewriter") / "pretrained" / "zh" / "config.json") as path:
         shipped = ModelConfig.load(path)
     sizes = {"num_words": shipped.num_words, "num_characters": shipped.num_characters}
-    # How much is dropped in training is nothing of the trained model's.
-    assert ModelConfig.model_validate({**sizes, **recipe.model, "dropout": shipped.dropout}) == shipped
+    made = ModelConfig.model_validate({**sizes, **recipe.model})
+    assert made.num_encoder_layers == layers <= shipped.num_encoder_layers
+    # How much is dropped in training is nothing of the trained model's; the second recipe deepens the first one's.
+    of_training = {"dropout": shipped.dropout, "num_encoder_layers": shipped.num_encoder_layers}
+    assert made.model_copy(update=of_training) == shipped
     assert list(recipe.stages) == stages
     for stage in recipe.stages.values():
         assert PREPARED.issuperset(stage.parts)
