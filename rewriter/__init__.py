@@ -19,7 +19,7 @@ Data for training: ``corpus`` reads it, ``standoff`` joins rewrites with convers
 right answers, ``preparation`` turns it all into the arrays of ``dataset``; ``runs`` keeps a run to the arrays it was
 begun with.
 ``objectives`` has what a stage of training learns: to rewrite or, before that, to guess hidden words (``masking``);
-``growth`` deepens the encoder between stages.
+``schedule`` has the learning rate; ``growth`` deepens the encoder between stages, and adds words.
 Evaluation: ``metrics``, ``results`` line by line, ``analysis`` by kinds (``restorations``, ``word_kinds``),
 ``comparison`` of systems, ``calibration`` of the confidence, which ``confidence`` measures and stores.
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rewriter.config import FeaturesConfig, ModelConfig
-from rewriter.growth import deepened
+from rewriter.growth import deepened, with_more_words
 from rewriter.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def load_features(directory: Path) -> tuple[FeaturesConfig, Vocabulary]:
 
 
 def preprocessing_fingerprint(features: FeaturesConfig, vocabulary: Vocabulary) -> int:
-    """63 bits that change whenever a conversation could become other arrays; every answer of the model repeats it."""
+    """63 bits that change with the word lists and the features; every answer of the model repeats it."""
     described = features.model_dump_json(exclude={"calibration"}) + vocabulary.fingerprint
     return int.from_bytes(hashlib.sha256(described.encode()).digest()[:8], "big") >> 1
 
@@ -89,13 +89,16 @@ def load_weights(path: Path, model: "RewriterModel") -> None:
 
 
 def begin_with(initial: Path, model: "RewriterModel") -> None:
-    """Gives a model that is to be trained the weights of the folder ``initial``, whose encoder may be shallower.
+    """Gives a model that is to be trained the weights of the folder ``initial``.
+
+    That one's encoder may be shallower, and its vocabulary the first part of the model's.
 
     Raises ValueError naming the first weight that is missing or has another shape.
     """
     path = initial / WEIGHTS_FILE
     with np.load(path) as stored:
-        _assign(deepened(stored, model.config.num_encoder_layers), path, model)
+        weights = with_more_words(stored, model.config.num_words, model.config.num_characters)
+    _assign(deepened(weights, model.config.num_encoder_layers), path, model)
 
 
 def _assign(weights: dict[str, np.ndarray], path: Path, model: "RewriterModel") -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rewriter.tokenizer import Granularity
+from rewriter.vocabulary import MAX_WORDS
 
 if TYPE_CHECKING:
     from rewriter.batch import RewriteFunction
@@ -49,10 +50,13 @@ def prepare(
     for_model: Annotated[
         Path | None,
         typer.Option(
-            help="Model folder whose training is to go on: its words and features are kept, and of several references "
-            "the one that it finds likeliest is learnt."
+            help="Model folder whose training is to go on: its features and, before others, its words are kept, and of "
+            "several references the one that it finds likeliest is learnt."
         ),
     ] = None,
+    max_words: Annotated[
+        int, typer.Option(min=0, help="Words with an embedding of their own; 0: those of --for-model and no others.")
+    ] = MAX_WORDS,
     validation_lines: Annotated[int, typer.Option(min=1, help="Lines kept for validation, from the end.")] = 1000,
     check: Annotated[
         bool, typer.Option("--check", help="Only look for faults: words nobody said, repetitions, leaks between files.")
@@ -79,6 +83,7 @@ def prepare(
         extra_paths=corpora[1:],
         dialogue_paths=from_dialogues or (),
         validation_lines=validation_lines,
+        max_words=max_words,
         config=FeaturesConfig(granularity=granularity or Granularity.NAMES),
         model=for_model,
     )

@@ -131,6 +131,9 @@ class TrainingConfig(_Config):
     learning_rate: float = Field(default=5e-4, gt=0)
     warmup_steps: int = Field(default=500, ge=0)
     final_learning_rate: float = Field(default=1e-5, ge=0)
+    falling_share: float = Field(
+        default=1.0, gt=0, le=1, description="of the steps after the warm-up, the last ones: there the rate falls"
+    )
     weight_decay: float = Field(default=0.01, ge=0)
     gradient_clip_norm: float = Field(default=1.0, gt=0)
     edit_loss_weight: float = Field(default=0.3, ge=0, description="of foretelling the edits, where the model does")
@@ -145,6 +148,15 @@ class TrainingConfig(_Config):
         ge=1,
         description="from the same weights, each with the next seed; the mean of their best is the best",
     )
+
+    @model_validator(mode="after")
+    def _is_not_stopped_before_the_rate_falls(self) -> Self:
+        if self.falling_share < 1 and self.patience < self.epochs:
+            raise ValueError(
+                f"expected patience for all {self.epochs} epochs where the learning rate falls in the last ones, "
+                f"found {self.patience}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _only_rewriters_have_a_mean(self) -> Self:

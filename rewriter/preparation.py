@@ -8,6 +8,8 @@ from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from rewriter.artefact import FEATURES_FILE, WEIGHTS_FILE, file_fingerprint, load_features
 from rewriter.augmentation import lengthen, swap_words
 from rewriter.config import Calibration, FeaturesConfig
@@ -17,11 +19,11 @@ from rewriter.dataset import FOR_MODEL, REPORT_FILE, PreparedExamples
 from rewriter.features import Features, UtteranceTooLongError
 from rewriter.selfsupervised import ExampleMaker
 from rewriter.tokenizer import Granularity, Token, Tokenizer
-from rewriter.vocabulary import Vocabulary
+from rewriter.vocabulary import EOT, MAX_WORDS, UNK, Vocabulary
 
 log = logging.getLogger(__name__)
 
-# The annotated corpus is small beside the dialogues, but its words are the ones that matter.
+# The words of annotated conversations are the ones that matter.
 _CORPUS_WEIGHT = 10
 # Of the turns that need nothing, every third is put into a longer conversation too, in each of two kinds.
 _NEGATIVE_STEP = 3
@@ -36,11 +38,11 @@ def prepare(
     dialogue_paths: Sequence[Path] = (),
     extra_paths: Sequence[Path] = (),
     validation_lines: int = 1000,
-    max_words: int = 12000,
+    max_words: int = MAX_WORDS,
     config: FeaturesConfig | None = None,
     model: Path | None = None,
     seed: int = 1,
-) -> dict[str, int | str]:
+) -> dict[str, float | str]:
     """Writes prepared examples to ``output`` and returns (and writes) the counts of what was read, used and left out.
 
     The last ``validation_lines`` readable lines of the corpus become the validation set; training examples that repeat
@@ -48,10 +50,11 @@ def prepare(
     train_untouched, train_topic_changes, train_variants, train_swapped, train_lengthened, validation,
     validation_untouched, from further corpora extra, extra_untouched, extra_swapped and, for each by itself, extra_1,
     extra_2 and so on, from dialogues excerpts and incomplete (.npz each), words.txt, characters.txt, features.json,
-    report.json. The vocabulary does not depend on the further corpora: they can be exchanged under a trained model.
+    report.json.
 
-    With ``model``, a folder, vocabulary and features are that model's (but for its calibration), so that its training
-    can go on, with the one of several references that it finds likeliest; ``config`` and ``max_words`` are not read.
+    With ``model``, a folder, the features are that model's (but for its calibration; ``config`` is not read) and its
+    vocabulary comes first, so that its training can go on; with ``max_words`` of 0 there are no others. Of several
+    references the one is taken that it finds likeliest.
     """
     if model and model.resolve() == output.resolve():
         raise ValueError(f"expected a folder for the arrays, found the model's own, {model}")
@@ -72,7 +75,9 @@ def prepare(
     annotated = _annotated_parts(train, held_out, maker, tokenizer, seed)
     dialogues = (turns for path in dialogue_paths for turns in read_dialogues(path))
     excerpts = _without(held_out, (excerpt for turns in dialogues for excerpt in maker.excerpts(turns)))
-    vocabulary = known[1] if known else _vocabulary(train, excerpts, tokenizer, max_words)
+    vocabulary = known[1] if known else Vocabulary.empty()
+    if max_words or not known:
+        vocabulary = vocabulary.extended(_word_counts((*train, *chain(*further)), excerpts, tokenizer), max_words)
 
     _begin_anew(output)
     vocabulary.save(output)
@@ -87,7 +92,7 @@ def prepare(
         "excerpts": excerpts,
         "incomplete": _without(held_out, maker.incomplete(excerpts)),
     }
-    counts: dict[str, int | str] = {
+    counts: dict[str, float | str] = {
         "lines": len(corpus.examples) + len(corpus.errors),
         "unreadable_lines": len(corpus.errors),
         "repeated_lines_left_out": len(corpus.examples) - validation_lines - len(train),
@@ -179,7 +184,7 @@ def _read(path: Path) -> Corpus:
     return corpus
 
 
-def _write_part(output: Path, name: str, examples: Sequence[Example], features: Features) -> dict[str, int]:
+def _write_part(output: Path, name: str, examples: Sequence[Example], features: Features) -> dict[str, float]:
     """Writes one file of arrays and returns its counts; a part without examples has no file."""
     path = output / f"{name}.npz"
     if not examples:
@@ -191,7 +196,16 @@ def _write_part(output: Path, name: str, examples: Sequence[Example], features: 
         name: len(prepared),
         f"{name}_not_copyable": int((prepared.target_lengths == 0).sum()),
         f"{name}_too_long": len(examples) - len(prepared),
+        f"{name}_unknown_words": round(_unknown_words(prepared, len(features.config.function_words)), 4),
     }
+
+
+def _unknown_words(prepared: PreparedExamples, num_function_words: int) -> float:
+    """The share of the words that were said which have no embedding of their own."""
+    words = prepared.arrays["word_ids"]
+    places = np.arange(len(words)) - np.repeat(prepared.source_offsets[:-1], prepared.source_lengths)
+    said = (places >= num_function_words) & ((words == UNK) | (words > EOT))
+    return float(np.count_nonzero(said & (words == UNK)) / max(1, np.count_nonzero(said)))
 
 
 def encode_examples(features: Features, examples: Iterable[Example]) -> PreparedExamples:
@@ -217,16 +231,14 @@ def _variants(examples: Sequence[Example], maker: ExampleMaker, copies: int) -> 
     return sorted((variant for variant in made - set(examples) if variant), key=repr)
 
 
-def _vocabulary(
-    train: Sequence[Example], excerpts: Sequence[Example], tokenizer: Tokenizer, max_words: int
-) -> Vocabulary:
+def _word_counts(annotated: Sequence[Example], excerpts: Sequence[Example], tokenizer: Tokenizer) -> Counter[str]:
     texts: Counter[str] = Counter()
-    for examples, weight in ((train, _CORPUS_WEIGHT), (excerpts, 1)):
+    for examples, weight in ((annotated, _CORPUS_WEIGHT), (excerpts, 1)):
         for example in examples:
-            for text in (*example.conversation.history, example.reference):
+            for text in (*example.conversation.history, example.conversation.utterance, example.reference):
                 texts[text] += weight
     counts: Counter[str] = Counter()
     for text, count in texts.items():
         for token in tokenizer.tokenize(text):
             counts[token.surface] += count
-    return Vocabulary.build(counts, max_words)
+    return counts

@@ -1,6 +1,7 @@
 """What a training run was begun with: its folder is gone on with by the same recipe, data and model, or not at all."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def begin(prepared: Path, output: Path, recipe: Recipe, initial: Path | None = N
     output.mkdir(parents=True, exist_ok=True)
     if (output / RECIPE_FILE).exists() and not (output / INITIAL_FILE).exists():
         _note(output / INITIAL_FILE, {WEIGHTS_FILE: None})  # begun before there was such a note, with nothing
-    _note(output / RECIPE_FILE, recipe.model_dump(mode="json"))
+    _note(output / RECIPE_FILE, recipe.model_dump(mode="json"), _with_later_settings)
     _note(output / PREPARED_FILE, fingerprints)
     _note(output / INITIAL_FILE, {WEIGHTS_FILE: weights})
 
@@ -54,7 +55,7 @@ def _require_one_origin(recipe: Recipe) -> None:
 
 
 def _require_sizes(recipe: Recipe, initial: Path) -> None:
-    """Raises ValueError if the recipe's model is not the one in the folder, but for layers that it adds."""
+    """Raises ValueError if the recipe's model is not the one in the folder, but for layers and words that it adds."""
     if not (initial / MODEL_FILE).is_file():
         raise ValueError(f"{initial}: expected a model to begin with (a folder with {MODEL_FILE}), found none")
     found = ModelConfig.load(initial / MODEL_FILE)
@@ -77,9 +78,15 @@ def _require_prepared_for(prepared: Path, initial: Path, weights: str) -> None:
         )
 
 
-def _note(path: Path, described: dict[str, Any]) -> None:
+def _with_later_settings(recipe: dict[str, Any]) -> dict[str, Any]:
+    """What was noted before a setting came to be had its default."""
+    return Recipe.model_validate(recipe).model_dump(mode="json")
+
+
+def _note(path: Path, described: dict[str, Any], read: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> None:
     if path.exists():
-        _require_same(path, _comparable(json.loads(path.read_text(encoding="utf-8"))), _comparable(described))
+        noted = read(json.loads(path.read_text(encoding="utf-8")))
+        _require_same(path, _comparable(noted), _comparable(described))
     path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 

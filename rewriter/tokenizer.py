@@ -11,7 +11,8 @@ from typing import Any
 _CHINESE_WORD = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f]+")
 # Marks without width or meaning of their own: they stay in the text but never make a token or tell two tokens apart.
 _INVISIBLE_CATEGORIES = ("Cf", "Mn", "Me")
-_BLANK_CATEGORIES = ("Cc", "Cn", "Co", "Cs")
+# Not "Cn", which new emoji are to an older Python, and not "Co", which those of chat apps are: they mean something.
+_BLANK_CATEGORIES = ("Cc", "Cs")
 
 
 class Granularity(Enum):

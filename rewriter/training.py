@@ -22,6 +22,7 @@ from rewriter.dataset import Batch, PreparedExamples, count_batches, training_ba
 from rewriter.model import RewriterModel
 from rewriter.objectives import OBJECTIVES, CopyLoss, Objective
 from rewriter.runs import begin
+from rewriter.schedule import RiseStayFall
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +101,8 @@ def train_stage(
     of_stage = {name: value for name, value in own.items() if value is not None}
     rewriter = RewriterModel(ModelConfig.model_validate({**model_config, **sizes, **of_stage}), features)
     if initial is not None:
+        if not vocabulary.begins_with(load_features(initial)[1]):
+            raise ValueError(f"{prepared}: expected a vocabulary that begins with that of {initial}, found another")
         begin_with(initial, rewriter)
     objective = OBJECTIVES[config.objective](rewriter, config, prepared)
     parts = [(PreparedExamples.load(prepared / f"{share.path}.npz"), share.share) for share in config.data]
@@ -122,15 +125,10 @@ def train_stage(
 def compile_model(
     model: keras.Model, config: TrainingConfig, total_steps: int, loss: keras.losses.Loss | None = None
 ) -> None:
-    """Linear warm-up and cosine decay of the learning rate; neither biases nor norms nor embeddings decay."""
-    warmup = min(config.warmup_steps, max(1, total_steps // 5))
-    schedule = keras.optimizers.schedules.CosineDecay(
-        0.0,
-        max(1, total_steps - warmup),
-        alpha=config.final_learning_rate / config.learning_rate,
-        warmup_target=config.learning_rate,
-        warmup_steps=warmup,
-    )
+    """With the learning rate of ``schedule``; neither biases nor norms nor embeddings decay."""
+    rising = min(config.warmup_steps, max(1, total_steps // 5))
+    falling = max(1, round(config.falling_share * (total_steps - rising)))
+    schedule = RiseStayFall(config.learning_rate, config.final_learning_rate, total_steps, rising, falling)
     optimizer = _optimizer(config, schedule)
     # "table" is the bias of relations.
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta", "embeddings", "table"])

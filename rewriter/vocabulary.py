@@ -10,6 +10,7 @@ from pathlib import Path
 PAD, UNK, BOS, EOS, EOT = range(5)
 SPECIAL_WORDS = ("<pad>", "<unk>", "<bos>", "<eos>", "<eot>")
 SPECIAL_CHARACTERS = ("<pad>", "<unk>")
+MAX_WORDS = 24_000
 
 _WORDS_FILE = "words.txt"
 _CHARACTERS_FILE = "characters.txt"
@@ -42,6 +43,11 @@ class Vocabulary:
         ids = [self._character_ids.get(character, UNK) for character in surface[:length]]
         return ids + [PAD] * (length - len(ids))
 
+    def begins_with(self, other: "Vocabulary") -> bool:
+        """True if all ids of the other one mean the same here."""
+        words, characters = self.words[: len(other.words)], self.characters[: len(other.characters)]
+        return (words, characters) == (other.words, other.characters)
+
     @property
     def fingerprint(self) -> str:
         """SHA-256 over both lists, in hexadecimal: ties a model to its vocabulary."""
@@ -51,13 +57,27 @@ class Vocabulary:
     @classmethod
     def build(cls, word_counts: Counter[str], max_words: int, min_character_count: int = 2) -> "Vocabulary":
         """Keeps the ``max_words`` most frequent words (special ones included) and the characters seen often enough."""
+        return cls.empty().extended(word_counts, max_words, min_character_count)
+
+    @classmethod
+    def empty(cls) -> "Vocabulary":
+        """The special entries alone."""
+        return cls(SPECIAL_WORDS, SPECIAL_CHARACTERS)
+
+    def extended(self, word_counts: Counter[str], max_words: int, min_character_count: int = 2) -> "Vocabulary":
+        """These entries under their ids, then other words, the most frequent, up to ``max_words``, and characters."""
         character_counts: Counter[str] = Counter()
         for word, count in word_counts.items():
             for character in word:
                 character_counts[character] += count
-        frequent = _by_frequency(word_counts)[: max(0, max_words - len(SPECIAL_WORDS))]
-        characters = [c for c in _by_frequency(character_counts) if character_counts[c] >= min_character_count]
-        return cls(SPECIAL_WORDS + tuple(frequent), SPECIAL_CHARACTERS + tuple(characters))
+        words = [word for word in _by_frequency(word_counts) if word not in self._word_ids]
+        characters = [
+            character
+            for character in _by_frequency(character_counts)
+            if character_counts[character] >= min_character_count and character not in self._character_ids
+        ]
+        room = max(0, max_words - len(self.words))
+        return Vocabulary(self.words + tuple(words[:room]), self.characters + tuple(characters))
 
     @classmethod
     def load(cls, directory: Path) -> "Vocabulary":

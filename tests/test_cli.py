@@ -187,7 +187,9 @@ def test_prepare_and_train_go_on_from_a_model(corpus: Path, model_folder: Path, 
     assert refused.returncode == 2
     assert "expected --granularity or --for-model, whose tokens are known, found both" in refused.stderr
     assert run(*arguments, "--for-model", str(model_folder)).returncode == 0
-    assert (prepared / "words.txt").read_bytes() == (model_folder / "words.txt").read_bytes()
+    words = (prepared / "words.txt").read_bytes()
+    known = (model_folder / "words.txt").read_bytes()
+    assert words.startswith(known) and len(words) > len(known)
     sizes = json.loads((model_folder / "config.json").read_text(encoding="utf-8"))
     model = "\n".join(f"{name} = {json.dumps(value)}" for name, value in sizes.items())
     recipe.write_text(

@@ -113,6 +113,7 @@ def test_the_recipe_for_conversations_alone_reads_nothing_that_is_made_of_annota
         ({"learning_rate": 0}, "learning_rate"),
         ({"checkpoint_every_steps": 0}, "checkpoint_every_steps"),
         ({"objective": "masked_words", "runs": 2}, "expected one run of masked_words, found 2"),
+        ({"epochs": 4, "falling_share": 0.5}, "expected patience for all 4 epochs .*, found 3"),
     ],
     ids=str,
 )

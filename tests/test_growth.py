@@ -1,3 +1,4 @@
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -6,8 +7,10 @@ import tiny
 
 from rewriter.artefact import begin_with, load_model, save_artefact
 from rewriter.config import Recipe, TrainingConfig
+from rewriter.features import Features, collate
 from rewriter.growth import deepened
 from rewriter.model import RewriterModel
+from rewriter.vocabulary import Vocabulary
 
 
 def _log_probs(model: RewriterModel) -> np.ndarray:
@@ -58,6 +61,39 @@ def test_only_transformers_are_deepened() -> None:
 def test_a_model_of_other_sizes_is_named(shallow: Path) -> None:
     with pytest.raises(ValueError, match=r"expected word_embedding/embeddings of shape \(\d+, 32\), found \(\d+, 16\)"):
         begin_with(shallow, tiny.model(num_encoder_layers=2, relations=True, hidden_dim=32))
+
+
+@pytest.fixture
+def more_words() -> Vocabulary:
+    """With words and characters of the examples, 梅西, 球 and 红楼梦 among them, that are on no list of ``tiny``."""
+    unknown = Counter({"梅西": 3, "红楼梦": 2, "球": 1, "他看": 1, "踢球": 9, "…": 9})
+    return tiny.VOCABULARY.extended(unknown, max_words=len(tiny.VOCABULARY.words) + 3)
+
+
+def _arrays(features: Features) -> dict[str, np.ndarray]:
+    sources = [features.encode(example.conversation) for example in tiny.EXAMPLES]
+    return {**collate(sources), "positions": tiny.targets()}
+
+
+def test_a_model_with_more_words_is_the_same_function_until_it_learns_them(
+    shallow: Path, more_words: Vocabulary
+) -> None:
+    sizes = {"num_words": len(more_words.words), "num_characters": len(more_words.characters)}
+    model = tiny.model(num_encoder_layers=3, relations=True, **sizes)
+    begin_with(shallow, model)
+    arrays = _arrays(Features(tiny.FEATURES, more_words))
+    assert np.any(arrays["word_ids"] != tiny.arrays()["word_ids"])
+    found = np.array(model(arrays))
+    np.testing.assert_allclose(found, _log_probs(load_model(shallow)), atol=1e-5)
+    table = np.array(model.word_embedding.embeddings)
+    table[more_words.word_id("梅西")] += np.linspace(-1.0, 1.0, table.shape[1])
+    model.word_embedding.embeddings.assign(table)
+    assert not np.allclose(np.array(model(arrays)), found, atol=1e-2)
+
+
+def test_words_are_not_forgotten(shallow: Path) -> None:
+    with pytest.raises(ValueError, match="expected word_embedding/embeddings of shape"):
+        begin_with(shallow, tiny.model(num_encoder_layers=2, relations=True, num_words=7))
 
 
 def _recipe(*layers: int | None, architecture: str = "transformer") -> Recipe:

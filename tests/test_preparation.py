@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,17 +78,17 @@ def examples_of(lines: list[str], tmp_path: Path) -> list[Example]:
     return list(read_corpus(write_corpus(tmp_path, lines)).examples)
 
 
-def rows(directory: Path, name: str) -> Iterator[tuple[bytes, ...]]:
+def rows(directory: Path, name: str, arrays: Sequence[str] = ARRAY_NAMES) -> Iterator[tuple[bytes, ...]]:
     """Every prepared example of a part, as bytes that can be compared."""
     part = PreparedExamples.load(directory / f"{name}.npz")
     for i in range(len(part)):
         source = slice(part.source_offsets[i], part.source_offsets[i + 1])
         target = part.positions[part.target_offsets[i] : part.target_offsets[i + 1]]
-        yield (*(part.arrays[array][source].tobytes() for array in ARRAY_NAMES), target.tobytes())
+        yield (*(part.arrays[array][source].tobytes() for array in arrays), target.tobytes())
 
 
-def report(directory: Path) -> dict[str, int]:
-    counts: dict[str, int] = json.loads((directory / "report.json").read_text(encoding="utf-8"))
+def report(directory: Path) -> dict[str, float]:
+    counts: dict[str, float] = json.loads((directory / "report.json").read_text(encoding="utf-8"))
     return counts
 
 
@@ -127,6 +127,15 @@ def test_the_report_counts_the_examples_in_the_files(prepared: Path) -> None:
         part = PreparedExamples.load(path)
         assert counts[path.stem] == len(part) > 0
         assert counts[f"{path.stem}_not_copyable"] == np.count_nonzero(part.target_lengths == 0)
+
+
+def test_the_report_says_how_many_words_are_on_no_list(tmp_path: Path) -> None:
+    lines = ["你有钢琴吗\t有一台\t学了几年\t钢琴学了几年", *VALIDATION]
+    prepare(write_corpus(tmp_path, lines), tmp_path / "out", validation_lines=2, max_words=6, config=CONFIG)
+    [known] = Vocabulary.load(tmp_path / "out").words[5:]
+    words = [word.surface for turn in lines[0].split("\t")[:3] for word in Tokenizer(Granularity.WORD).tokenize(turn)]
+    expected = 1 - words.count(known) / len(words)
+    assert report(tmp_path / "out")["train_unknown_words"] == pytest.approx(expected, abs=1e-4)
 
 
 def test_prepared_arrays_are_those_of_the_service(prepared: Path, tmp_path: Path) -> None:
@@ -343,11 +352,25 @@ def test_further_corpora_make_parts_of_their_own_and_change_no_other(prepared: P
         *rows(tmp_path / "out", "extra")
     ]
     assert (counts["extra_1"], counts["extra_2"]) == (3, 1)
-    for name in ("words.txt", "characters.txt", "features.json"):
-        assert (tmp_path / "out" / name).read_bytes() == (prepared / name).read_bytes()
+    assert (tmp_path / "out" / "features.json").read_bytes() == (prepared / "features.json").read_bytes()
+    whatever_words_are_known = ("turn_ids", "copy_ids")
     for path in prepared.glob("*.npz"):
-        assert list(rows(tmp_path / "out", path.stem)) == list(rows(prepared, path.stem))
-    assert "苏州" not in Vocabulary.load(tmp_path / "out").words
+        found, expected = (rows(folder, path.stem, whatever_words_are_known) for folder in (tmp_path / "out", prepared))
+        assert list(found) == list(expected)
+
+
+def test_words_and_punctuation_of_further_corpora_are_in_the_vocabulary(tmp_path: Path) -> None:
+    record = {"history": ["苏州好玩吗？"], "utterance": "什么时候去好", "rewrite": ["什么时候去苏州好"]}
+    prepare(
+        write_corpus(tmp_path, LINES),
+        tmp_path / "out",
+        extra_paths=[write_extra(tmp_path, record)],
+        validation_lines=2,
+        config=CONFIG,
+    )
+    vocabulary = Vocabulary.load(tmp_path / "out")
+    assert {"苏州", "?"} <= set(vocabulary.words)
+    assert "?" in vocabulary.characters
 
 
 def test_a_further_corpus_teaches_nothing_that_is_held_out(tmp_path: Path) -> None:
@@ -436,22 +459,28 @@ def test_the_granularity_asked_for_is_prepared(tmp_path: Path) -> None:
     assert all(len(word) == 1 for word in words if not word.isascii())
 
 
-def test_what_is_prepared_for_a_model_has_its_words_and_features_but_not_its_calibration(tmp_path: Path) -> None:
+def test_what_is_prepared_for_a_model_has_its_features_and_first_its_words_but_not_its_calibration(
+    tmp_path: Path,
+) -> None:
     vocabulary = Vocabulary.build(Counter({"香山": 2, "作者": 3}), max_words=9)
     of_model = CONFIG.model_copy(update={"calibration": Calibration(slope=2.0, min_confidence=0.4)})
-    for folder, features in (("model", of_model), ("expected", CONFIG)):
-        (tmp_path / folder).mkdir()
-        vocabulary.save(tmp_path / folder)
-        features.save(tmp_path / folder / "features.json")
+    (tmp_path / "model").mkdir()
+    vocabulary.save(tmp_path / "model")
+    of_model.save(tmp_path / "model" / "features.json")
     (tmp_path / "model" / "weights.npz").write_bytes(b"not read where each line has one reference")
     corpus = write_corpus(tmp_path, LINES)
     with pytest.raises(ValueError, match="expected a folder for the arrays, found the model's own"):
         prepare(corpus, tmp_path / "model", validation_lines=2, model=tmp_path / "model")
-    prepare(corpus, tmp_path / "out", validation_lines=2, model=tmp_path / "model")
-    for name in ("words.txt", "characters.txt", "features.json"):
-        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
+    prepare(corpus, tmp_path / "same", validation_lines=2, max_words=0, model=tmp_path / "model")
+    assert Vocabulary.load(tmp_path / "same") == vocabulary
+    prepare(corpus, tmp_path / "out", validation_lines=2, max_words=9, model=tmp_path / "model")
+    features = features_of(tmp_path / "out")
+    assert features.config == CONFIG
+    known = features.vocabulary
+    assert len(known.words) == 9 and known.words[: len(vocabulary.words)] == vocabulary.words
+    assert known.characters[: len(vocabulary.characters)] == vocabulary.characters and "琴" in known.characters
     [example, _] = read_corpus(tmp_path / "corpus.txt").examples[-2:]
-    source = features_of(tmp_path / "expected").encode(example.conversation)
+    source = features.encode(example.conversation)
     found = PreparedExamples.load(tmp_path / "out" / "validation.npz").batch([0])
     assert found["word_ids"][0, : len(source)].tolist() == source.word_ids.tolist()
 

@@ -221,6 +221,31 @@ def test_the_first_stage_begins_with_a_model_if_there_is_one_and_may_have_severa
         np.testing.assert_allclose(np.array(after.value), np.array(before.value), rtol=1e-3, atol=1e-6)
 
 
+def test_a_model_to_begin_with_knows_the_first_words_of_those_that_were_prepared(
+    prepared: Path, tmp_path: Path
+) -> None:
+    origin, data = _origin(prepared, tmp_path)
+    words = data / "words.txt"
+    *known, last, before = words.read_text(encoding="utf-8").split()
+    words.write_text("\n".join([*known, before, last]) + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="prepared: expected a vocabulary that begins with that of .*origin, found"):
+        train_stage(data, tmp_path / "out", _stage(), SIZES, origin)
+
+
+def test_a_run_that_was_begun_before_there_was_a_setting_goes_on(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "train_stage", lambda *given, **named: None)
+    recipe = Recipe.model_validate({"model": SIZES, "stages": {"first": _stage()}})
+    train_recipe(prepared, tmp_path / "run", recipe)
+    note = tmp_path / "run" / "recipe.json"
+    noted = json.loads(note.read_text(encoding="utf-8"))
+    del noted["stages"]["first"]["falling_share"]
+    note.write_text(json.dumps(noted), encoding="utf-8")
+    train_recipe(prepared, tmp_path / "run", recipe)
+    assert "falling_share" in note.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
@@ -475,6 +500,14 @@ def test_the_learning_rate_rises_then_falls() -> None:
     np.testing.assert_allclose(rates[1:3], [5e-3, 1e-2], rtol=1e-4)
     assert rates[2] > rates[3] > rates[4]
     assert rates[4] == pytest.approx(1e-4, rel=1e-3)
+
+
+def test_the_learning_rate_can_stay_until_it_falls_in_the_end() -> None:
+    model = tiny.model()
+    stage = _stage(learning_rate=1e-2, final_learning_rate=1e-4, warmup_steps=10, falling_share=0.2)
+    compile_model(model, stage, 110)
+    rates = [float(model.optimizer._learning_rate(step)) for step in (5, 10, 60, 90, 100, 110, 200)]
+    np.testing.assert_allclose(rates, [5e-3, 1e-2, 1e-2, 1e-2, 5.05e-3, 1e-4, 1e-4], rtol=1e-3)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])

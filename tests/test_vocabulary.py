@@ -59,6 +59,26 @@ def test_characters_count_as_often_as_their_words_and_rare_ones_are_left_out() -
     assert everything.characters == (*SPECIAL_CHARACTERS, "天", "气", "雨")
 
 
+def test_an_extended_vocabulary_begins_with_what_there_was() -> None:
+    begun = Vocabulary.build(Counter({"天气": 2, "多": 9}), max_words=len(SPECIAL_WORDS) + 1)
+    extended = begun.extended(Counter({"雨天": 3, "多": 99, "上海": 2, "妈": 1}), max_words=len(begun.words) + 2)
+    assert extended.words == (*begun.words, "雨天", "上海")
+    assert extended.characters == (*begun.characters, "雨", "上", "海")
+
+
+def test_a_vocabulary_begins_with_another_if_all_its_ids_mean_the_same() -> None:
+    begun = Vocabulary.build(Counter({"天气": 9, "雨": 5}), max_words=7)
+    assert begun.extended(Counter({"妈": 2}), max_words=8).begins_with(begun) and begun.begins_with(begun)
+    assert not begun.begins_with(begun.extended(Counter({"妈": 2}), max_words=8))
+    assert not Vocabulary.build(Counter({"天气": 5, "雨": 9}), max_words=9).begins_with(begun)
+
+
+def test_a_vocabulary_without_room_still_gets_to_know_characters() -> None:
+    begun = Vocabulary.build(Counter({"多": 9}), max_words=len(SPECIAL_WORDS) + 1)
+    extended = begun.extended(Counter({"？": 2}), max_words=0)
+    assert extended == Vocabulary(begun.words, (*begun.characters, "？"))
+
+
 @given(st.permutations([("甲", 2), ("乙", 2), ("丙", 2), ("b", 2), ("a", 2), ("丁", 7)]))
 def test_ties_do_not_depend_on_the_order_of_the_data(counts: list[tuple[str, int]]) -> None:
     built = Vocabulary.build(Counter(dict(counts)), max_words=9)
