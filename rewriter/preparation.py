@@ -205,7 +205,7 @@ def _unknown_words(prepared: PreparedExamples, num_function_words: int) -> float
     words = prepared.arrays["word_ids"]
     places = np.arange(len(words)) - np.repeat(prepared.source_offsets[:-1], prepared.source_lengths)
     said = (places >= num_function_words) & ((words == UNK) | (words > EOT))
-    return float(np.count_nonzero(said & (words == UNK)) / max(1, np.count_nonzero(said)))
+    return float((words[said] == UNK).mean()) if said.any() else 0.0
 
 
 def encode_examples(features: Features, examples: Iterable[Example]) -> PreparedExamples:
