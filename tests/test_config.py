@@ -73,7 +73,7 @@ def test_a_saved_configuration_is_readable(tmp_path: Path) -> None:
 
 PREPARED = {
     *("train", "train_untouched", "train_topic_changes", "train_variants", "train_swapped", "train_lengthened"),
-    *("extra", "extra_untouched", "extra_swapped", *(f"extra_{number}" for number in range(1, 7))),
+    *("extra", "extra_untouched", "extra_swapped", *(f"extra_{number}" for number in range(1, 8))),
     *("excerpts", "incomplete", "validation", "validation_untouched"),
 }
 
