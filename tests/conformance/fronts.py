@@ -12,7 +12,6 @@ from target import Target
 from rewriter.conversation import Conversation
 from serving.answer import Answer, Outcome
 from serving.backend import ServedModel
-from serving.config import ServerSettings
 from serving.rewriting import Rewriting
 from serving.tf_serving.address import AddressBackend
 from serving.tf_serving.backend import address_backends
@@ -22,7 +21,6 @@ CONVERSATION = Conversation(("西安今天的天气怎么样",), "明天有雨�
 # From the shortest to the longest bucket.
 CONVERSATIONS = tuple(Conversation(("西安今天的天气怎么样" * times,), "明天有雨吗") for times in (1, 8, 16, 40))
 SECONDS = 30
-TURN_SECONDS = ServerSettings.model_fields["default_deadline_seconds"].default
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ async def front(*targets: Target, start: bool = True, **changes: Any) -> AsyncIt
 
 @asynccontextmanager
 async def load(front: Front, callers: int = 4) -> AsyncIterator[list[Answer]]:
-    """Callers that ask one conversation after the other, with a front's usual time for each; the answers so far.
+    """Callers that ask one conversation after the other; the answers so far.
 
     Raises what any of them raises.
     """
@@ -80,7 +78,7 @@ async def load(front: Front, callers: int = 4) -> AsyncIterator[list[Answer]]:
         while not stopped.is_set():
             turn = CONVERSATIONS[(number + len(answers)) % len(CONVERSATIONS)]
             conversation_id = f"conversation {number}"
-            answers.append(await front.ask(turn, conversation_id=conversation_id, time_left_seconds=TURN_SECONDS))
+            answers.append(await front.ask(turn, conversation_id=conversation_id))
 
     tasks = [asyncio.create_task(call(number)) for number in range(callers)]
     yield answers
