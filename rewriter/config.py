@@ -138,6 +138,9 @@ class TrainingConfig(_Config):
     gradient_clip_norm: float = Field(default=1.0, gt=0)
     edit_loss_weight: float = Field(default=0.3, ge=0, description="of foretelling the edits, where the model does")
     hidden_words: float = Field(default=0.15, gt=0, lt=1, description="share of the words that are to be guessed")
+    beside: tuple[DataShare, ...] = Field(
+        default=(), description="examples in which hidden words are guessed beside rewriting, a batch for each of data"
+    )
     word_dropout: float = Field(default=0.1, ge=0, lt=1, description="share of words that show only their characters")
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     checkpoint_every_steps: int = Field(default=500, ge=1)
@@ -164,11 +167,17 @@ class TrainingConfig(_Config):
             raise ValueError(f"expected one run of {self.objective}, found {self.runs}")
         return self
 
+    @model_validator(mode="after")
+    def _only_rewriting_has_guessing_beside_it(self) -> Self:
+        if self.beside and self.objective != "rewriting":
+            raise ValueError(f"expected nothing beside {self.objective}, found {self.beside[0].path}")
+        return self
+
     @property
     def parts(self) -> tuple[str, ...]:
         """The prepared files that the stage reads, by name."""
         untouched = (f"{self.validation}_untouched",) if self.objective == "rewriting" else ()
-        return (*(share.path for share in self.data), self.validation, *untouched)
+        return (*(share.path for share in (*self.data, *self.beside)), self.validation, *untouched)
 
 
 class Recipe(_Config):

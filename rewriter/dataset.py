@@ -110,6 +110,28 @@ def training_batches(
         yield batch
 
 
+class RandomBatches:
+    """Batches of examples of similar length, drawn one by one: a part is as likely as its share of all makes it."""
+
+    def __init__(self, parts: Sequence[tuple[PreparedExamples, float]], batch_size: int) -> None:
+        shuffled = [np.random.default_rng(0).permutation(len(part)) for part, _ in parts]
+        self._parts = [part for part, _ in parts]
+        self._by_length = [
+            indices[np.argsort(part.source_lengths[indices], kind="stable")]
+            for part, indices in zip(self._parts, shuffled, strict=True)
+        ]
+        sizes = np.array([share * len(part) for part, share in parts])
+        self._chances = sizes / sizes.sum()
+        self._batch_size = batch_size
+
+    def draw(self, rng: np.random.Generator) -> Batch:
+        """The same random numbers draw the same batch."""
+        chosen = int(rng.choice(len(self._parts), p=self._chances))
+        indices = self._by_length[chosen]
+        start = int(rng.integers(max(1, len(indices) - self._batch_size + 1)))
+        return self._parts[chosen].batch(indices[start : start + self._batch_size])
+
+
 def count_batches(parts: Sequence[tuple[PreparedExamples, float]], batch_size: int) -> int:
     """Batches in an epoch of ``training_batches``."""
     sizes = [round(share * np.count_nonzero(part.target_lengths)) for part, share in parts]

@@ -77,3 +77,28 @@ class WordGuesser(keras.Model):
         asked = ops.take(ops.reshape(states, (-1, states.shape[-1])), inputs["hidden"], axis=0)
         known = ops.cast(self._embedding.embeddings, asked.dtype)
         return ops.cast(ops.matmul(self.norm(self.transform(asked)), ops.transpose(known)), "float32") + self.bias
+
+
+class RewriterAndGuesser(keras.Model):
+    """A rewriter and the guesser that shares its readers, trained at once: the loss is the sum of both."""
+
+    def __init__(self, rewriter: RewriterModel, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rewriter = rewriter
+        self.guesser = WordGuesser(rewriter)
+        self._loss = guessing_loss()
+        self.built = True
+
+    def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        """``turns`` is the rewriter's input, ``hidden_words`` the guesser's, ``words`` (M,) what it has to guess.
+
+        Returns what the rewriter does.
+        """
+        if training:
+            self.add_loss(self._loss(inputs["words"], self.guesser(inputs["hidden_words"], training=training)))
+        return self.rewriter(inputs["turns"], training=training)
+
+
+def guessing_loss() -> keras.losses.Loss:
+    """Mean over the words that are asked for; PAD asks for none."""
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=PAD, dtype="float32")

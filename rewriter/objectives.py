@@ -1,4 +1,4 @@
-"""What a stage of training learns: to rewrite, or to guess hidden words. ``training`` runs either of them."""
+"""What a stage of training learns: to rewrite, to guess hidden words, or both. ``training`` runs any of them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +9,9 @@ import numpy as np
 from keras import ops
 
 from rewriter.config import TrainingConfig
-from rewriter.dataset import NO_POSITION, Batch, PreparedExamples
+from rewriter.dataset import NO_POSITION, Batch, PreparedExamples, RandomBatches
 from rewriter.inference import compile_function, rewrite_greedily
-from rewriter.masking import WordGuesser, hide_words
+from rewriter.masking import RewriterAndGuesser, WordGuesser, guessing_loss, hide_words
 from rewriter.model import RewriterModel
 from rewriter.vocabulary import PAD
 
@@ -25,7 +25,7 @@ class Objective(Protocol):
     loss: keras.losses.Loss
     padding: int  # in the targets, where nothing is asked
 
-    def pose(self, batch: Batch, rng: np.random.Generator) -> tuple[Batch, np.ndarray]:
+    def pose(self, batch: Batch, rng: np.random.Generator) -> tuple[dict[str, Any], np.ndarray]:
         """A batch of prepared examples as the model's inputs and targets; the same random numbers, the same task."""
 
     def scores(self) -> dict[str, float]:
@@ -62,7 +62,7 @@ class Rewriting:
         self._most = config.validation_examples
         self._decode = compile_function(rewriter, rewrite_greedily)
 
-    def pose(self, batch: Batch, rng: np.random.Generator) -> tuple[Batch, np.ndarray]:
+    def pose(self, batch: Batch, rng: np.random.Generator) -> tuple[dict[str, Any], np.ndarray]:
         return batch, batch["positions"]
 
     def scores(self) -> dict[str, float]:
@@ -96,14 +96,14 @@ class MaskedWords:
 
     def __init__(self, rewriter: RewriterModel, config: TrainingConfig, prepared: Path) -> None:
         self.model = WordGuesser(rewriter)
-        self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=PAD, dtype="float32")
+        self.loss = guessing_loss()
         self._share = config.hidden_words
         self._num_function_words = rewriter.num_function_words
         self._validation = PreparedExamples.load(prepared / f"{config.validation}.npz")
         self._most = config.validation_examples
         self._guess = compile_function(self.model, _best_words)
 
-    def pose(self, batch: Batch, rng: np.random.Generator) -> tuple[Batch, np.ndarray]:
+    def pose(self, batch: Batch, rng: np.random.Generator) -> tuple[dict[str, Any], np.ndarray]:
         return hide_words(batch, self._share, self._num_function_words, rng)
 
     def scores(self) -> dict[str, float]:
@@ -117,11 +117,32 @@ class MaskedWords:
         return {"guessed": right / max(1, asked)}
 
 
+class RewritingBesideGuessing(Rewriting):
+    """The next token of the rewrite and, in a batch of other examples, hidden words; judged as Rewriting is."""
+
+    def __init__(self, rewriter: RewriterModel, config: TrainingConfig, prepared: Path) -> None:
+        super().__init__(rewriter, config, prepared)
+        self.model = RewriterAndGuesser(rewriter)
+        self._share = config.hidden_words
+        self._num_function_words = rewriter.num_function_words
+        parts = [(PreparedExamples.load(prepared / f"{share.path}.npz"), share.share) for share in config.beside]
+        self._beside = RandomBatches(parts, config.batch_size)
+
+    def pose(self, batch: Batch, rng: np.random.Generator) -> tuple[dict[str, Any], np.ndarray]:
+        hidden, words = hide_words(self._beside.draw(rng), self._share, self._num_function_words, rng)
+        turns, positions = super().pose(batch, rng)
+        return {"turns": turns, "hidden_words": hidden, "words": words}, positions
+
+
+def _rewriting(rewriter: RewriterModel, config: TrainingConfig, prepared: Path) -> Rewriting:
+    return (RewritingBesideGuessing if config.beside else Rewriting)(rewriter, config, prepared)
+
+
 def _best_words(model: keras.Model, inputs: dict[str, Any]) -> dict[str, Any]:
     return {"words": ops.argmax(model(inputs, training=False), axis=-1)}
 
 
 OBJECTIVES: dict[str, Callable[[RewriterModel, TrainingConfig, Path], Objective]] = {
-    "rewriting": Rewriting,
+    "rewriting": _rewriting,
     "masked_words": MaskedWords,
 }

@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 from rewriter.conversation import Conversation, Example
-from rewriter.dataset import Batch, PreparedExamples, count_batches, training_batches
+from rewriter.dataset import Batch, PreparedExamples, RandomBatches, count_batches, training_batches
 from rewriter.features import ARRAY_NAMES, collate
 from rewriter.preparation import encode_examples
 from rewriter.vocabulary import EOS, EOT, PAD, UNK
@@ -155,3 +155,22 @@ def test_a_file_of_other_arrays_is_named(tmp_path: Path) -> None:
 def test_no_examples_are_no_data_set() -> None:
     with pytest.raises(ValueError, match="expected at least one example, found none"):
         encode_examples(tiny.features(), [])
+
+
+def test_random_batches_hold_neighbours_in_length_and_parts_are_as_likely_as_their_shares_make_them() -> None:
+    numbered = _many(64)
+    other = PreparedExamples(numbered.arrays, numbered.source_offsets, numbered.positions + 64, numbered.target_offsets)
+    batches = RandomBatches([(numbered, 0.5), (other, 1.5)], 8)
+    rng = np.random.default_rng(2)
+    drawn = [batches.draw(rng) for _ in range(200)]
+    for batch in drawn:
+        lengths = (batch["turn_ids"] > 0).sum(axis=1)
+        assert len(lengths) == 8 and lengths.max() - lengths.min() <= 1
+    of_other = [min(_numbers([batch])) >= 64 for batch in drawn]
+    assert np.mean(of_other) == pytest.approx(0.75, abs=0.1)
+    assert len(set(_numbers(drawn))) > 100
+
+
+def test_a_part_smaller_than_a_batch_is_drawn_whole() -> None:
+    drawn = RandomBatches([(_many(3), 1.0)], 8).draw(np.random.default_rng(0))
+    assert sorted(_numbers([drawn])) == [0, 1, 2]

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from rewriter.artefact import load_model, save_artefact
 from rewriter.config import DataShare, TrainingConfig
 from rewriter.dataset import Batch
-from rewriter.masking import WordGuesser, hide_words
-from rewriter.objectives import MaskedWords
+from rewriter.inference import Rewriter
+from rewriter.masking import RewriterAndGuesser, WordGuesser, guessing_loss, hide_words
+from rewriter.objectives import OBJECTIVES, CopyLoss, MaskedWords, RewritingBesideGuessing
 from rewriter.preparation import encode_examples
 from rewriter.training import compile_model, train_stage
 from rewriter.vocabulary import EOT, PAD, UNK
@@ -100,9 +101,53 @@ def test_hidden_words_of_four_conversations_are_learnt_by_heart() -> None:
 def fit(guesser: WordGuesser, steps: int) -> tuple[list[float], dict[str, Any], np.ndarray]:
     _, inputs, words = hidden(seed=5)
     settings = TrainingConfig(data=(DataShare(path="train"),), validation="validation", epochs=1, learning_rate=1e-2)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=PAD)
-    compile_model(guesser, settings, steps, loss)
+    compile_model(guesser, settings, steps, guessing_loss())
     return [float(guesser.train_on_batch(inputs, words)) for _ in range(steps)], inputs, words
+
+
+def test_beside_rewriting_the_loss_is_the_sum_of_both() -> None:
+    both = RewriterAndGuesser(tiny.model(dropout=0.0))
+    both.compile(keras.optimizers.SGD(0.0), loss=CopyLoss())
+    inputs = posed(seed=5)
+    rewriting = CopyLoss()(inputs["turns"]["positions"], both.rewriter(inputs["turns"]))
+    guessing = guessing_loss()(inputs["words"], both.guesser(inputs["hidden_words"]))
+    found = float(both.train_on_batch(inputs, inputs["turns"]["positions"]))
+    assert found == pytest.approx(float(rewriting) + float(guessing), rel=1e-4)
+
+
+def test_both_are_learnt_by_heart_at_once() -> None:
+    keras.utils.set_random_seed(7)
+    both = RewriterAndGuesser(tiny.model(dropout=0.0, hidden_dim=32, num_encoder_layers=1, num_decoder_layers=1))
+    settings = TrainingConfig(
+        data=(DataShare(path="train"),), validation="validation", epochs=1, learning_rate=1e-2, warmup_steps=10
+    )
+    compile_model(both, settings, 150)
+    inputs = posed(seed=5)
+    losses = [float(both.train_on_batch(inputs, inputs["turns"]["positions"])) for _ in range(150)]
+    assert losses[-1] < 0.3 < losses[0]
+    rewrites = Rewriter(both.rewriter, tiny.features()).rewrite([example.conversation for example in tiny.EXAMPLES])
+    assert [rewrite.text for rewrite in rewrites] == [example.reference for example in tiny.EXAMPLES]
+
+
+def posed(seed: int) -> dict[str, Any]:
+    batch, inputs, words = hidden(seed)
+    return {"turns": {**batch, "positions": tiny.targets()}, "hidden_words": inputs, "words": words}
+
+
+def test_the_same_random_numbers_pose_the_same_words_of_the_parts_that_stand_beside(tmp_path: Path) -> None:
+    for part, examples in (("beside", tiny.EXAMPLES[:2]), ("validation", tiny.EXAMPLES)):
+        encode_examples(tiny.features(), examples).save(tmp_path / f"{part}.npz")
+    encode_examples(tiny.features(), tiny.EXAMPLES).save(tmp_path / "validation_untouched.npz")
+    beside = (DataShare(path="beside"),)
+    config = TrainingConfig(data=beside, beside=beside, validation="validation", epochs=1, batch_size=2)
+    objective = OBJECTIVES["rewriting"](tiny.model(), config, tmp_path)
+    assert isinstance(objective, RewritingBesideGuessing)
+    batch = {**tiny.arrays(), "positions": tiny.targets()}
+    once, again = (objective.pose(batch, np.random.default_rng(4))[0] for _ in range(2))
+    assert once["turns"] is batch
+    assert len(once["hidden_words"]["word_ids"]) == 2
+    np.testing.assert_array_equal(once["words"], again["words"])
+    np.testing.assert_array_equal(once["hidden_words"]["word_ids"], again["hidden_words"]["word_ids"])
 
 
 def test_the_loss_counts_each_asked_word_once_and_padding_not_at_all(tmp_path: Path) -> None:

@@ -95,7 +95,12 @@ class _KilledError(Exception):
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("killed_at", [2, 3], ids=lambda step: f"step {step}")
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, straight: dict[str, np.ndarray], killed_at: int
+    prepared: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stage: TrainingConfig,
+    straight: dict[str, np.ndarray],
+    killed_at: int,
 ) -> None:
     """Two steps an epoch: killed before the validation of the first and within the second."""
     save = save_checkpoint
@@ -109,9 +114,9 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
         _script(patch, [0.5, 0.6])
         patch.setattr(training, "save_checkpoint", save_and_die)
         with pytest.raises(_KilledError):
-            train_stage(prepared, tmp_path, _stage(), SIZES)
+            train_stage(prepared, tmp_path, stage, SIZES)
     _script(monkeypatch, [0.5, 0.6] if killed_at == 2 else [0.6])
-    progress = train_stage(prepared, tmp_path, _stage(), SIZES)
+    progress = train_stage(prepared, tmp_path, stage, SIZES)
     assert progress.epoch == 2 and len(progress.history) == 2
     found = _arrays(tmp_path)
     assert found.keys() == straight.keys()
@@ -119,14 +124,19 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
         np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
+@pytest.fixture(scope="module", params=[(), (DataShare(path="train"),)], ids=["", "beside guessing"])
+def stage(request: pytest.FixtureRequest) -> TrainingConfig:
+    return _stage(beside=request.param)
+
+
 @pytest.fixture(scope="module")
-def straight(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+def straight(prepared: Path, tmp_path_factory: pytest.TempPathFactory, stage: TrainingConfig) -> dict[str, np.ndarray]:
     """Weights, random states and optimizer after a run that nobody killed."""
     output = tmp_path_factory.mktemp("straight")
     tf.config.run_functions_eagerly(True)
     with pytest.MonkeyPatch.context() as patch:
         _script(patch, [0.5, 0.6])
-        progress = train_stage(prepared, output, _stage(), SIZES)
+        progress = train_stage(prepared, output, stage, SIZES)
     tf.config.run_functions_eagerly(False)
     assert progress.epoch == 2
     return _arrays(output)
