@@ -103,7 +103,7 @@ class MaskedWords:
         self._most = config.validation_examples
         self._guess = compile_function(self.model, _best_words)
 
-    def pose(self, batch: Batch, rng: np.random.Generator) -> tuple[dict[str, Any], np.ndarray]:
+    def pose(self, batch: Batch, rng: np.random.Generator) -> tuple[Batch, np.ndarray]:
         return hide_words(batch, self._share, self._num_function_words, rng)
 
     def scores(self) -> dict[str, float]:

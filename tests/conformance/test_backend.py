@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fronts import CONVERSATION, CONVERSATIONS, SECONDS, front, is_an_answer, load, settings, until
+from fronts import CONVERSATION, CONVERSATIONS, SECONDS, front, load, lost, settings, until
 from saved_models import FINGERPRINT, WORDS
 from target import Target, write_tiny
 
@@ -75,7 +75,7 @@ async def test_turns_of_all_lengths_at_once_are_all_answered(
     asked = batching_target if batching == "server" else target
     async with front(asked, batching=batching) as served:
         answers = await asyncio.gather(*(served.ask(turn) for turn in CONVERSATIONS * 10))
-    assert [answer for answer in answers if not is_an_answer(answer)] == []
+    assert lost(answers) == []
 
 
 async def test_an_answer_names_the_version_that_gave_it(target: Target) -> None:
@@ -98,7 +98,7 @@ async def test_a_version_is_replaced_under_load_without_a_lost_turn(
         await asyncio.to_thread(target.wait_for, {new - 1})
         await until(answers, 20)
     shutil.rmtree(target.model_dir.parent / "kept")
-    assert [answer for answer in answers if not is_an_answer(answer)] == []
+    assert lost(answers) == []
     versions = [answer.model.version for answer in answers]
     assert {str(new - 1), str(new)} == set(versions)
     assert versions[0] == versions[-1] == str(new - 1)
@@ -152,7 +152,7 @@ async def test_a_new_version_that_does_not_fit_leaves_the_old_one_in_charge(
         new = target.add_version(write)
         answers = [await served.ask() for _ in range(3)]
         assert [answer.model.version for answer in answers] == [old] * 3
-        assert [answer for answer in answers if not is_an_answer(answer)] == []
+        assert lost(answers) == []
         target.remove_version(new)
         fitting = target.add_version()
         await asyncio.gather(*(look(served) for _ in range(2)))

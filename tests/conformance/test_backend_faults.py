@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 import pytest
-from fronts import CONVERSATION, CONVERSATIONS, SECONDS, front, is_an_answer, load, settings, until
+from fronts import CONVERSATION, CONVERSATIONS, SECONDS, front, is_an_answer, load, lost, settings, until
 from stand_in.process import running_stand_in
 from target import Target
 from test_backend import look
@@ -168,7 +168,7 @@ async def test_a_burst_of_errors_is_over_when_it_is_over(faulty: Target) -> None
         await until(answers, 5)
         faulty.stand_in.order(fault="unavailable", count=7)
         await until(answers, 40)
-    failed = [answer for answer in answers if not is_an_answer(answer)]
+    failed = lost(answers)
     assert 7 <= len(failed) <= 7 * 4
     assert all(map(is_an_answer, answers[-10:]))
 
