@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rewriter.config import FeaturesConfig, ModelConfig
-from rewriter.growth import deepened, with_more_words
+from rewriter.growth import deepened, doubled, with_more_words
 from rewriter.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -91,13 +91,15 @@ def load_weights(path: Path, model: "RewriterModel") -> None:
 def begin_with(initial: Path, model: "RewriterModel") -> None:
     """Gives a model that is to be trained the weights of the folder ``initial``.
 
-    That one's encoder may be shallower, and its vocabulary the first part of the model's.
+    That one's encoder may be shallower, its layers half as wide, and its vocabulary the first part of the model's.
 
     Raises ValueError naming the first weight that is missing or has another shape.
     """
     path = initial / WEIGHTS_FILE
     with np.load(path) as stored:
         weights = with_more_words(stored, model.config.num_words, model.config.num_characters)
+    if 2 * len(weights.get("encoder_norm/gamma", ())) == model.config.hidden_dim:
+        weights = doubled(weights)
     _assign(deepened(weights, model.config.num_encoder_layers), path, model)
 
 

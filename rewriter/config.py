@@ -77,6 +77,12 @@ class ModelConfig(_Config):
     num_words: int = Field(ge=1, description="word vocabulary with its special tokens")
     num_characters: int = Field(ge=1, description="character vocabulary with padding and unknown")
     hidden_dim: int = 256
+    embedding_dim: int | None = Field(
+        default=None,
+        ge=2,
+        multiple_of=2,
+        description="of a token where it is narrower than hidden_dim, which it is else",
+    )
     intermediate_dim: int = 1024
     character_dim: int = 64
     num_heads: int = 4
@@ -89,6 +95,11 @@ class ModelConfig(_Config):
     occurrence: bool = Field(default=True, description="tell the encoder which words stand in utterance and history")
     edits: bool = Field(default=False, description="foretell, before decoding, what is copied and where words go in")
     relations: bool = Field(default=False, description="tell the encoder's attention how two positions are related")
+
+    @property
+    def token_dim(self) -> int:
+        """The units of a token's embedding, before the first layer widens it to ``hidden_dim``."""
+        return self.embedding_dim or self.hidden_dim
 
     @model_validator(mode="after")
     def _heads_share_the_units(self) -> Self:

@@ -63,12 +63,12 @@ class WordGuesser(keras.Model):
         self.readers = rewriter.readers
         self._read = rewriter.read  # a method, so that the rewriter's other layers are not taken for ours
         self._embedding = rewriter.word_embedding
-        hidden_dim = rewriter.config.hidden_dim
-        self.transform = keras.layers.Dense(hidden_dim, activation="gelu", name="transform")
+        token_dim = rewriter.config.token_dim
+        self.transform = keras.layers.Dense(token_dim, activation="gelu", name="transform")
         self.norm = keras.layers.LayerNormalization(epsilon=1e-5, name="norm")
         self.bias = self.add_weight(shape=(rewriter.config.num_words,), initializer="zeros", name="bias")
-        for layer in (self.transform, self.norm):
-            layer.build((None, None, hidden_dim))
+        self.transform.build((None, None, rewriter.config.hidden_dim))
+        self.norm.build((None, None, token_dim))
         self.built = True
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:

@@ -27,12 +27,12 @@ _NEVER = -1e9
 class Memory(NamedTuple):
     """A source, read once. Every field has the batch in front."""
 
-    embedded: Any  # (B, S, D) tokens without position or turn
+    embedded: Any  # (B, S, E) tokens without position or turn; E is D, or narrower
     states: Any  # (B, S, D) encoder states
     history: tuple[KeysValues, ...]  # per decoder layer
     utterance: tuple[KeysValues, ...]  # per decoder layer
     pointer_keys: Any  # what the output layer reads of the source, as its ``project`` gives it
-    start: Any  # (B, 1, D) what the decoder reads where there is no last token
+    start: Any  # (B, 1, E) what the decoder reads where there is no last token
     history_mask: Any  # (B, 1, S) bool, the bank included
     utterance_mask: Any  # (B, 1, S) bool
     copyable: Any  # (B, 1, S) bool, whatever can be written
@@ -43,7 +43,7 @@ class Memory(NamedTuple):
 class Reading(NamedTuple):
     """A source as the encoder alone sees it, before any plan is made."""
 
-    embedded: Any  # (B, S, D), as in ``Memory``
+    embedded: Any  # (B, S, E), as in ``Memory``
     states: Any  # (B, S, D)
     same: Any  # (B, S, S) bool, as ``Memory.same_token``
 
@@ -65,36 +65,42 @@ class RewriterModel(keras.Model):
         self.num_function_words = len(features.function_words)
         self.max_characters = features.characters_per_token
         self.edit_loss_weight = 0.0  # training sets it
-        self.word_embedding = keras.layers.Embedding(config.num_words, config.hidden_dim, name="word_embedding")
+        token_dim = config.token_dim
+        self.word_embedding = keras.layers.Embedding(config.num_words, token_dim, name="word_embedding")
         self.character_embedding = keras.layers.Embedding(
             config.num_characters, config.character_dim, name="character_embedding"
         )
-        self.compose_characters = keras.layers.Dense(config.hidden_dim, name="compose_characters")
-        self.turn_embedding = keras.layers.Embedding(features.max_turn_id + 1, config.hidden_dim, name="turn_embedding")
+        self.compose_characters = keras.layers.Dense(token_dim, name="compose_characters")
+        self.turn_embedding = keras.layers.Embedding(features.max_turn_id + 1, token_dim, name="turn_embedding")
         self.occurrence_embedding = (
-            keras.layers.Embedding(4, config.hidden_dim, name="occurrence_embedding") if config.occurrence else None
+            keras.layers.Embedding(4, token_dim, name="occurrence_embedding") if config.occurrence else None
         )
         self.relation_bias = RelationBias(config.num_heads, name="relation_bias") if config.relations else None
         self.source_norm = keras.layers.LayerNormalization(epsilon=1e-5, name="source_norm")
+        # Most weights are words': they stay narrow where the layers are wide (Lan et al. 2020, ALBERT, section 3.1).
+        self.widen_source = _widening(config, "widen_source")
+        self.widen_prefix = _widening(config, "widen_prefix")
         self.encoder_norm = keras.layers.LayerNormalization(epsilon=1e-5, name="encoder_norm")
         self.dropout = keras.layers.Dropout(config.dropout, name="dropout")
         self.encoder = [encoder_layer(config, name=f"encoder_{i}") for i in range(config.num_encoder_layers)]
         self.decoder = [decoder_layer(config, name=f"decoder_{i}") for i in range(config.num_decoder_layers)]
-        self.start_embedding = keras.layers.Embedding(1, config.hidden_dim, name="start_embedding")
-        self.read_last = keras.layers.Dense(config.hidden_dim, name="read_last") if config.copy_state else None
-        self.read_frontier = keras.layers.Dense(config.hidden_dim, name="read_frontier") if config.copy_state else None
+        self.start_embedding = keras.layers.Embedding(1, token_dim, name="start_embedding")
+        self.read_last = keras.layers.Dense(token_dim, name="read_last") if config.copy_state else None
+        self.read_frontier = keras.layers.Dense(token_dim, name="read_frontier") if config.copy_state else None
         self.prefix_norm = keras.layers.LayerNormalization(epsilon=1e-5, name="prefix_norm")
         self.pointer = output_layer(config)
         self.foretell = EditForeteller(config.hidden_dim, name="foretell") if config.edits else None
         # An LSTM decoder begins with what the encoder ended with (Sutskever et al. 2014).
         recurrent = config.architecture == "lstm"
-        self.read_end = keras.layers.Dense(config.hidden_dim, name="read_end") if recurrent else None
+        self.read_end = keras.layers.Dense(token_dim, name="read_end") if recurrent else None
         self.build()
 
     def build(self, input_shape: Any = None) -> None:
         """Makes all weights at once: their shapes follow from the configuration, not from the first batch."""
         characters = self.max_characters * self.config.character_dim
         self.compose_characters.build((None, None, characters))
+        for layer in (self.source_norm, self.prefix_norm, self.widen_source, self.widen_prefix):
+            layer.build((None, None, self.config.token_dim))
         for layer in self._flatten_layers(include_self=False, recursive=False):
             if not layer.built:
                 layer.build((None, None, self.config.hidden_dim))
@@ -144,6 +150,7 @@ class RewriterModel(keras.Model):
             self.occurrence_embedding,
             self.relation_bias,
             self.source_norm,
+            self.widen_source,
             self.dropout,
             *self.encoder,
             self.encoder_norm,
@@ -151,7 +158,7 @@ class RewriterModel(keras.Model):
         return [layer for layer in layers if layer is not None]
 
     def _embed(self, word_ids: Any, character_ids: Any) -> Any:
-        """A token is its word (where frequent) plus its characters, in their order: (B, S), (B, S, C) -> (B, S, D)."""
+        """A token is its word (where frequent) plus its characters, in their order: (B, S), (B, S, C) -> (B, S, E)."""
         characters = self.character_embedding(character_ids)
         characters = ops.where((character_ids > 0)[..., None], characters, ops.zeros_like(characters))
         shape = ops.shape(characters)
@@ -161,12 +168,12 @@ class RewriterModel(keras.Model):
     def _encode(self, embedded: Any, turn_ids: Any, same: Any, training: bool | None) -> Any:
         places = _position_in_turn(turn_ids)
         x = embedded + self.turn_embedding(turn_ids)
-        x = x + ops.cast(sinusoid(places, self.config.hidden_dim), x.dtype)
+        x = x + ops.cast(sinusoid(places, self.config.token_dim), x.dtype)
         if self.occurrence_embedding is not None:
             in_utterance = ops.any(same & (turn_ids == UTTERANCE_TURN)[:, None], axis=-1)
             in_history = ops.any(same & _said_before(turn_ids, self.num_function_words)[:, None], axis=-1)
             x = x + self.occurrence_embedding(ops.cast(in_utterance, "int32") + 2 * ops.cast(in_history, "int32"))
-        x = self.dropout(self.source_norm(x), training=training)
+        x = self.dropout(self.widen_source(self.source_norm(x)), training=training)
         # The bank stays out of the encoder: its words mean the same in every conversation.
         first = self.num_function_words
         bank, said, turns = x[:, :first], x[:, first:], turn_ids[:, first:]
@@ -255,12 +262,12 @@ class RewriterModel(keras.Model):
         started = (last >= 0)[..., None]
         token = ops.take_along_axis(memory.embedded, ops.maximum(last, 0)[..., None], axis=1)
         x = ops.where(started, token, memory.start)
-        x = x + ops.cast(sinusoid(index, self.config.hidden_dim), x.dtype)[None]
+        x = x + ops.cast(sinusoid(index, self.config.token_dim), x.dtype)[None]
         if self.read_last is not None and self.read_frontier is not None:
             selective_read = ops.take_along_axis(memory.states, ops.maximum(last, 0)[..., None], axis=1)
             x = x + ops.where(started, self.read_last(selective_read), ops.zeros_like(x))
             x = x + self.read_frontier(ops.take_along_axis(memory.states, frontier[..., None], axis=1))
-        return self.dropout(self.prefix_norm(x), training=training)
+        return self.dropout(self.widen_prefix(self.prefix_norm(x)), training=training)
 
     def _point(self, memory: Memory, output: Any, last: Any, frontier: Any) -> Written:
         positions = ops.arange(ops.shape(memory.states)[1])
@@ -281,6 +288,13 @@ class RewriterModel(keras.Model):
         furthest = ops.max(ops.where(so_far[None], steps[:, None], 0), axis=-1)
         # Padding of the target may point past the end.
         return ops.minimum(ops.maximum(furthest, _first(in_utterance)[:, None]), ops.shape(in_utterance)[1] - 1)
+
+
+def _widening(config: ModelConfig, name: str) -> Any:
+    """From a token's units to the layers', if those are more."""
+    if config.token_dim == config.hidden_dim:
+        return keras.layers.Identity(name=name)
+    return keras.layers.Dense(config.hidden_dim, name=name)
 
 
 def _sides(memory: Memory, layer: int) -> Sides:

@@ -8,6 +8,7 @@ from typing import Any
 from rewriter.artefact import MODEL_FILE, WEIGHTS_FILE, file_fingerprint
 from rewriter.config import ModelConfig, Recipe
 from rewriter.dataset import FOR_MODEL, REPORT_FILE
+from rewriter.growth import doubled_sizes
 
 RECIPE_FILE = "recipe.json"
 PREPARED_FILE = "prepared.json"
@@ -55,7 +56,7 @@ def _require_one_origin(recipe: Recipe) -> None:
 
 
 def _require_sizes(recipe: Recipe, initial: Path) -> None:
-    """Raises ValueError if the recipe's model is not the one in the folder, but for layers and words that it adds."""
+    """Raises ValueError if the recipe's model is not the one in the folder, but for layers, words and units it adds."""
     if not (initial / MODEL_FILE).is_file():
         raise ValueError(f"{initial}: expected a model to begin with (a folder with {MODEL_FILE}), found none")
     found = ModelConfig.load(initial / MODEL_FILE)
@@ -65,7 +66,8 @@ def _require_sizes(recipe: Recipe, initial: Path) -> None:
     depth = (first and first.encoder_layers) or expected.num_encoder_layers
     if found.num_encoder_layers > depth:
         raise ValueError(f"{initial}: expected {depth} encoder layers or fewer, found {found.num_encoder_layers}")
-    if expected != found.model_copy(update={"num_encoder_layers": expected.num_encoder_layers}):
+    deep = found.model_copy(update={"num_encoder_layers": expected.num_encoder_layers})
+    if expected not in (deep, doubled_sizes(deep)):
         raise ValueError(f"{initial}: expected the model of the recipe, {expected!r}, found {found!r}")
 
 

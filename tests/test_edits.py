@@ -206,7 +206,7 @@ def test_a_stage_of_training_says_what_foretelling_is_worth(
         encode_examples(tiny.features(), tiny.EXAMPLES).save(tmp_path / f"{name}.npz")
     monkeypatch.setattr(training, "compile_model", stop)
     config = SETTINGS.model_copy(update={"edit_loss_weight": weight})
-    sizes = tiny.model_config(edits=True).model_dump(exclude={"num_words", "num_characters"})
+    sizes = tiny.model_config(edits=True).model_dump(exclude={"num_words", "num_characters"}, exclude_none=True)
     with pytest.raises(Compiled) as compiled:
         train_stage(tmp_path, tmp_path / "run", config, sizes)
     assert compiled.value.args == (weight,)

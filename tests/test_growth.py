@@ -1,6 +1,8 @@
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tiny
@@ -8,8 +10,9 @@ import tiny
 from rewriter.artefact import begin_with, load_model, save_artefact
 from rewriter.config import Recipe, TrainingConfig
 from rewriter.features import Features, collate
-from rewriter.growth import deepened
+from rewriter.growth import deepened, doubled, doubled_sizes
 from rewriter.model import RewriterModel
+from rewriter.objectives import CopyLoss
 from rewriter.vocabulary import Vocabulary
 
 
@@ -46,6 +49,42 @@ def test_a_further_layer_is_a_copy_that_says_nothing_yet(shallow: Path) -> None:
     np.testing.assert_array_equal(fourth.feed_forward_norm.gamma, second.feed_forward_norm.gamma)
     for output in (fourth.attention.output_projection, fourth.feed_forward.contract):
         assert not np.any(output.kernel) and not np.any(output.bias)
+
+
+@pytest.mark.parametrize("parts", [{}, {"edits": True, "relations": True}, {"embedding_dim": 8}], ids=str)
+def test_a_doubled_model_is_the_same_function(tmp_path: Path, parts: dict[str, Any]) -> None:
+    model = tiny.model(num_encoder_layers=2, **parts)
+    save_artefact(tmp_path / "narrow", model, tiny.FEATURES, tiny.VOCABULARY)
+    wide = RewriterModel(doubled_sizes(model.config), tiny.FEATURES)
+    begin_with(tmp_path / "narrow", wide)
+    assert wide.count_params() > 1.5 * model.count_params()
+    np.testing.assert_allclose(_log_probs(wide), _log_probs(load_model(tmp_path / "narrow")), atol=1e-4)
+
+
+def test_a_doubled_model_can_be_deeper_too(shallow: Path) -> None:
+    sizes = doubled_sizes(load_model(shallow).config).model_copy(update={"num_encoder_layers": 4})
+    model = RewriterModel(sizes, tiny.FEATURES)
+    begin_with(shallow, model)
+    np.testing.assert_allclose(_log_probs(model), _log_probs(load_model(shallow)), atol=1e-4)
+
+
+def test_the_two_that_were_one_unit_learn_to_differ(shallow: Path) -> None:
+    model = RewriterModel(doubled_sizes(load_model(shallow).config), tiny.FEATURES)
+    begin_with(shallow, model)
+    query = model.encoder[0].attention.query
+
+    def twins_differ() -> bool:
+        return not np.allclose(*np.split(query(np.tile(np.eye(16), 2)).numpy(), 2, axis=1), atol=1e-4)
+
+    assert not twins_differ()
+    model.compile(keras.optimizers.SGD(1.0), loss=CopyLoss())
+    model.train_on_batch({**tiny.arrays(), "positions": tiny.targets()}, tiny.targets())
+    assert twins_differ()
+
+
+def test_only_the_model_of_the_paper_is_doubled() -> None:
+    with pytest.raises(ValueError, match="expected the weights of a T-Ptr-lambda Transformer to double, found others"):
+        doubled({"encoder_0/attention/query/kernel": np.ones((2, 2)), "pointer/query/kernel": np.ones((2, 2))})
 
 
 def test_encoders_do_not_shrink(shallow: Path) -> None:

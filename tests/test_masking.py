@@ -21,7 +21,7 @@ from rewriter.training import compile_model, train_stage
 from rewriter.vocabulary import EOT, PAD, UNK
 
 BANK = len(tiny.FEATURES.function_words)
-SIZES = tiny.model_config().model_dump(exclude={"num_words", "num_characters"})
+SIZES = tiny.model_config().model_dump(exclude={"num_words", "num_characters"}, exclude_none=True)
 
 
 def hidden(seed: int, share: float = 0.4) -> tuple[Batch, Batch, np.ndarray]:
@@ -73,8 +73,9 @@ def batch_of_known_words() -> Batch:
     return {"word_ids": ids, "character_ids": np.ones((*shape, 3), np.int32), "turn_ids": ids, "copy_ids": ids}
 
 
-def test_guessing_trains_the_layers_that_read_and_no_others() -> None:
-    model = tiny.model(edits=True, relations=True)
+@pytest.mark.parametrize("sizes", [{}, {"embedding_dim": 8}], ids=str)
+def test_guessing_trains_the_layers_that_read_and_no_others(sizes: dict[str, Any]) -> None:
+    model = tiny.model(edits=True, relations=True, **sizes)
     guesser = WordGuesser(model)
     reading = {id(variable) for layer in model.readers for variable in layer.trainable_variables}
     others = [variable for variable in model.trainable_variables if id(variable) not in reading]

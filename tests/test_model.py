@@ -20,6 +20,7 @@ VARIANTS = (
     {"occurrence": False},
     {"copy_state": False, "occurrence": False},
     {"relations": True},
+    {"embedding_dim": 8},
 )
 PLAIN_RECURRENT = {"architecture": "lstm", "output": "ptr_gen", "copy_state": False, "occurrence": False}
 
@@ -119,7 +120,9 @@ def test_a_row_that_has_ended_lets_the_others_go_on() -> None:
     assert np.array(found["finished"])[int(np.argmin(lengths))]
 
 
-@pytest.mark.parametrize("changes", [*tiny.FAMILY, {"copy_state": False}, {"edits": True}, PLAIN_RECURRENT], ids=str)
+@pytest.mark.parametrize(
+    "changes", [*tiny.FAMILY, {"copy_state": False}, {"edits": True}, {"embedding_dim": 8}, PLAIN_RECURRENT], ids=str
+)
 def test_one_step_at_a_time_is_the_whole_prefix_at_once(changes: dict[str, Any]) -> None:
     """Cached = uncached, over rows of different lengths; the frontier is the one counted here by hand."""
     model, sources = tiny.model(**changes), tiny.sources()

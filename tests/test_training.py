@@ -15,6 +15,7 @@ import tiny
 from rewriter import objectives, training
 from rewriter.artefact import average_artefacts, file_fingerprint, load_model, save_artefact
 from rewriter.config import DataShare, Recipe, TrainingConfig
+from rewriter.growth import doubled_sizes
 from rewriter.inference import Rewriter
 from rewriter.model import RewriterModel
 from rewriter.objectives import CopyLoss
@@ -29,7 +30,7 @@ from rewriter.training import (
 )
 
 LAYERS = {"num_encoder_layers": 1, "num_decoder_layers": 1}
-SIZES = tiny.model_config(dropout=0.1, **LAYERS).model_dump(exclude={"num_words", "num_characters"})
+SIZES = tiny.model_config(dropout=0.1, **LAYERS).model_dump(exclude={"num_words", "num_characters"}, exclude_none=True)
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +217,15 @@ def _origin(prepared: Path, directory: Path, **changes: Any) -> tuple[Path, Path
     weights = file_fingerprint(directory / "origin" / "weights.npz")
     (directory / "prepared" / "report.json").write_text(json.dumps({"for_model": weights}), encoding="utf-8")
     return directory / "origin", directory / "prepared"
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_recipe_may_have_a_model_of_twice_the_units_of_the_one_it_begins_with(prepared: Path, tmp_path: Path) -> None:
+    origin, data = _origin(prepared, tmp_path)
+    sizes = doubled_sizes(load_model(origin).config).model_dump(include=SIZES.keys() | {"embedding_dim"})
+    recipe = Recipe.model_validate({"model": sizes, "stages": {"first": _stage(epochs=1)}})
+    best = train_recipe(data, tmp_path / "run", recipe, origin)
+    assert load_model(best).config.hidden_dim == 2 * load_model(origin).config.hidden_dim
 
 
 @pytest.mark.usefixtures("eager")
