@@ -24,4 +24,4 @@ Evaluation: ``metrics``, ``results`` line by line, ``analysis`` by kinds (``rest
 ``comparison`` of systems, ``calibration`` of the confidence, which ``confidence`` measures and stores.
 """
 
-__version__ = "0.13.0"
+__version__ = "0.14.0"

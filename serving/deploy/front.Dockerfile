@@ -1,8 +1,8 @@
 # syntax=docker/dockerfile:1.7
 # The front service. From the root of the repository:
-#   docker build --file serving/deploy/front.Dockerfile --tag registry.example/rewriter-front:0.13.0 .
+#   docker build --file serving/deploy/front.Dockerfile --tag registry.example/rewriter-front:0.14.0 .
 # For a front of TF Serving, which never loads TensorFlow, leave it out; it is most of the image:
-#   --build-arg WITHOUT=tensorflow --tag registry.example/rewriter-front:0.13.0-thin
+#   --build-arg WITHOUT=tensorflow --tag registry.example/rewriter-front:0.14.0-thin
 # For a build that can be repeated years later, add the digest of the base: PYTHON_IMAGE=python:...@sha256:...
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 
