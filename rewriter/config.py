@@ -27,8 +27,8 @@ class _Config(BaseModel):
         return cls.model_validate_json(text)
 
     def save(self, path: Path) -> None:
-        """Writes JSON."""
-        path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        """Writes JSON, without what is not set."""
+        path.write_text(self.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
 
 
 class Calibration(_Config):
