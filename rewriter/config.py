@@ -81,7 +81,7 @@ class ModelConfig(_Config):
         default=None,
         ge=2,
         multiple_of=2,
-        description="of a token where it is narrower than hidden_dim, which it is else",
+        description="units of a token, where they are fewer than hidden_dim",
     )
     intermediate_dim: int = 1024
     character_dim: int = 64
